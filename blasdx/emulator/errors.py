@@ -1,0 +1,73 @@
+"""What the emulator raises.
+
+::
+
+    EmulationError                 anything that makes the launch meaningless: bad PTX, bad argument, bad address
+    |-- UnsupportedInstruction     an opcode, or a form of one, that the emulator does not know; never a guess
+    |-- DeadlockError              no warp can go on
+    |-- LivelockError              warps go on, but nothing happens any more
+    `-- HazardError                the launch ended, but its result is not guaranteed on hardware
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blasdx.emulator.hazards import Hazard
+
+
+class EmulationError(Exception):
+    """A launch that cannot be executed, or went wrong.
+
+    Attributes
+    ----------
+    line : int | None
+        Line of the PTX text the error belongs to, counted from 1.
+    parameter : str | None
+        Name of the kernel parameter the error belongs to.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None, parameter: str | None = None) -> None:
+        where = f"PTX line {line}: " if line is not None else f"parameter {parameter}: " if parameter else ""
+        super().__init__(where + message)
+        self.line = line
+        self.parameter = parameter
+
+
+class UnsupportedInstruction(EmulationError):
+    """An instruction, or a form of one, that the emulator does not execute.
+
+    Attributes
+    ----------
+    opcode : str
+        The opcode as written, with all its qualifiers.
+    """
+
+    def __init__(self, opcode: str, *, line: int | None = None, why: str = "") -> None:
+        super().__init__(f"unsupported instruction {opcode!r}" + (f": {why}" if why else ""), line=line)
+        self.opcode = opcode
+
+
+class DeadlockError(EmulationError):
+    """No warp can go on; the text lists every barrier and what each warp waits for."""
+
+
+class LivelockError(EmulationError):
+    """The instruction limit was passed; the text says where each warp was."""
+
+
+class HazardError(EmulationError):
+    """The launch ended with at least one hazard of severity "error".
+
+    Attributes
+    ----------
+    hazards : tuple[Hazard, ...]
+        All hazards, warnings included.
+    """
+
+    def __init__(self, hazards: Sequence[Hazard]) -> None:
+        self.hazards = tuple(hazards)
+        errors = [h for h in self.hazards if h.severity == "error"]
+        super().__init__(f"{len(errors)} hazard(s):\n" + "\n".join(f"  {h}" for h in errors))
