@@ -4,6 +4,7 @@
 
     EmulationError                 anything that makes the launch meaningless: bad PTX, bad argument, bad address
     |-- UnsupportedInstruction     an opcode, or a form of one, that the emulator does not know; never a guess
+    |-- DecodeError                descriptor, tensor map or operand bits that the hardware definition does not allow
     |-- DeadlockError              no warp can go on
     |-- LivelockError              warps go on, but nothing happens any more
     `-- HazardError                the launch ended, but its result is not guaranteed on hardware
@@ -48,6 +49,10 @@ class UnsupportedInstruction(EmulationError):
     def __init__(self, opcode: str, *, line: int | None = None, why: str = "") -> None:
         super().__init__(f"unsupported instruction {opcode!r}" + (f": {why}" if why else ""), line=line)
         self.opcode = opcode
+
+
+class DecodeError(EmulationError, ValueError):
+    """Bits or arguments that the hardware definition does not allow."""
 
 
 class DeadlockError(EmulationError):
