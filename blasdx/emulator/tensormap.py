@@ -25,7 +25,8 @@ class HasAddress(Protocol):
     """A buffer in global memory."""
 
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Global address of its first byte."""
 
 
 class Format(NamedTuple):
@@ -62,12 +63,26 @@ FORMATS = {
 }
 _BY_CODE = {(form.code, form.tf32): form for form in FORMATS.values()}
 _ALIASES = {
-    **dict.fromkeys(("s8", "b8", "e4m3", "e5m2", "ue8m0", "ue4m3", "uint8", "int8"), "u8"),
-    **dict.fromkeys(("s16", "b16", "uint16"), "u16"),
-    **{"b32": "u32", "uint32": "u32", "int32": "s32", "b64": "u64", "uint64": "u64", "int64": "s64"},
-    **{"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float32_ftz": "f32_ftz", "float64": "f64"},
-    **{"tfloat32": "tf32", "tfloat32_ftz": "tf32_ftz"},
-    **{"b4x16": "16u4_align8b", "b4x16_p64": "16u4_align16b", "b6x16_p32": "16u6_align16b"},
+    alias: name
+    for name, aliases in {
+        "u8": "s8 b8 e4m3 e5m2 ue8m0 ue4m3 uint8 int8",
+        "u16": "s16 b16 uint16",
+        "u32": "b32 uint32",
+        "s32": "int32",
+        "u64": "b64 uint64",
+        "s64": "int64",
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "f32": "float32",
+        "f32_ftz": "float32_ftz",
+        "f64": "float64",
+        "tf32": "tfloat32",
+        "tf32_ftz": "tfloat32_ftz",
+        "16u4_align8b": "b4x16",
+        "16u4_align16b": "b4x16_p64",
+        "16u6_align16b": "b6x16_p32",
+    }.items()
+    for alias in aliases.split()
 }
 _INTERLEAVES = ("none", "16B", "32B")
 _PROMOTIONS = ("none", "64B", "128B", "256B")
@@ -250,7 +265,7 @@ def _require(condition: bool, what: str, got: object, need: str) -> None:
 
 
 def _validate(m: TensorMap) -> None:
-    """cuTensorMapEncodeTiled's limits."""
+    """Refuse what cuTensorMapEncodeTiled refuses."""
     _require(m.swizzle in _SWIZZLE_CODES, "swizzle", repr(m.swizzle), "one of " + ", ".join(_SWIZZLE_CODES))
     _require(m.interleave in _INTERLEAVES, "interleave", repr(m.interleave), "one of " + ", ".join(_INTERLEAVES))
     _require(m.oob_fill in ("zero", "nan"), "oob_fill", repr(m.oob_fill), "zero or nan")
