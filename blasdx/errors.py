@@ -1,0 +1,131 @@
+"""Every exception of the library, and what each carries besides its text.
+
+::
+
+    BlasdxError
+    ├── DescriptorError                 a sum of operators that cannot be
+    │   ├── DuplicateOperatorError      (also a ValueError)
+    │   ├── NotAnOperatorError          (also a TypeError)
+    │   └── MissingOperatorError        (also a ValueError)
+    ├── GateError                       the descriptor does not land on the path that was asked for (also a ValueError)
+    ├── PlanError                       the path is there, but no pipeline fits
+    ├── RenderError                     the plan cannot be turned into source
+    ├── CompileError                    the compiler refused the source
+    │   └── UnsupportedToolkitError     the installed compiler is too old for the target
+    ├── SassError                       the machine code is not what was promised
+    ├── OperandError                    an array that the kernel cannot take (also a ValueError)
+    └── NoDriverError                   a call that needs a CUDA driver, on a machine without one
+
+A field with an illegal value is not in this tree: it is a ``pydantic.ValidationError`` raised by the operator itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BlasdxError(Exception):
+    """Root of everything the library raises on purpose; keyword arguments become its attributes."""
+
+    def __init__(self, message: str, **attributes: object) -> None:
+        super().__init__(message)
+        self.__dict__.update(attributes)
+
+
+class DescriptorError(BlasdxError):
+    """A sum of operators that cannot be."""
+
+
+class DuplicateOperatorError(DescriptorError, ValueError):
+    """Two operators of one kind in a sum; ``operator`` is the kind's name."""
+
+    operator: str = ""
+
+
+class NotAnOperatorError(DescriptorError, TypeError):
+    """Something in a sum that is no operator; ``value`` is that thing."""
+
+    value: object = None
+
+
+class MissingOperatorError(DescriptorError, ValueError):
+    """A trait was asked for whose operator the descriptor lacks; ``operator`` is its name."""
+
+    operator: str = ""
+
+
+class GateError(BlasdxError, ValueError):
+    """A descriptor that does not land on the path that ``check(..., require=path)`` asked for.
+
+    Attributes
+    ----------
+    report : PathReport or None
+        Everything `blasdx.check` found.
+    required : str
+        The path that was asked for.
+    misses : tuple of Finding
+        Every gate that stands between the descriptor and that path.
+    """
+
+    report: Any = None
+    required: str = ""
+    misses: tuple[Any, ...] = ()
+
+
+class PlanError(BlasdxError):
+    """The path is there, but no pipeline fits.
+
+    Attributes
+    ----------
+    code : str
+        cuBLASDx's name of the refusal where it has one ("insufficient_stages", ...), otherwise "".
+    needed, available : int or None
+        What was compared, in the unit the text names (bytes, stages).
+    """
+
+    code: str = ""
+    needed: int | None = None
+    available: int | None = None
+
+
+class RenderError(BlasdxError):
+    """The plan cannot be turned into source."""
+
+
+class CompileError(BlasdxError):
+    """The compiler refused the source; ``log`` is what it said, ``source`` what it was given."""
+
+    log: str = ""
+    source: str = ""
+
+
+class UnsupportedToolkitError(CompileError):
+    """The installed compiler is too old for the target; ``found`` and ``needed`` are versions."""
+
+    found: tuple[int, int] | None = None
+    needed: tuple[int, int] | None = None
+
+
+class SassError(BlasdxError):
+    """The machine code is not what was promised; ``pattern`` is what was looked for."""
+
+    pattern: str = ""
+
+
+class OperandError(BlasdxError, ValueError):
+    """Arrays that the kernel cannot take.
+
+    Attributes
+    ----------
+    operand : str
+        Name of the first of them: "a", "b", "c" or "out".
+    misses : tuple
+        Every rule that the operands break.
+    """
+
+    operand: str = ""
+    misses: tuple[Any, ...] = ()
+
+
+class NoDriverError(BlasdxError):
+    """A call that needs a CUDA driver, on a machine without one."""
