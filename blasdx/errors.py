@@ -14,7 +14,10 @@
     │   └── UnsupportedToolkitError     the installed compiler is too old for the target
     ├── SassError                       the machine code is not what was promised
     ├── OperandError                    an array that the kernel cannot take (also a ValueError)
-    └── NoDriverError                   a call that needs a CUDA driver, on a machine without one
+    ├── NoDriverError                   a call that needs a CUDA driver, on a machine without one
+    ├── MissingPackageError             a call that needs an optional package (also an ImportError)
+    ├── ArchMismatchError               a device that does not run code for the kernel's SM
+    └── LaunchError                     the CUDA driver refused a call
 
 A field with an illegal value is not in this tree: it is a ``pydantic.ValidationError`` raised by the operator itself.
 """
@@ -129,3 +132,22 @@ class OperandError(BlasdxError, ValueError):
 
 class NoDriverError(BlasdxError):
     """A call that needs a CUDA driver, on a machine without one."""
+
+
+class MissingPackageError(BlasdxError, ImportError):
+    """A call that needs an optional package; ``extra`` is the extra of blasdx that brings it."""
+
+    extra: str = ""
+
+
+class ArchMismatchError(BlasdxError):
+    """A device that does not run code for the kernel's SM; ``device`` is its name, ``sm`` the kernel's number."""
+
+    device: str = ""
+    sm: int = 0
+
+
+class LaunchError(BlasdxError):
+    """The CUDA driver refused a call; ``status`` is its name for the reason ("CUDA_ERROR_INVALID_VALUE")."""
+
+    status: str = ""
