@@ -1,0 +1,281 @@
+"""From source to machine code: NVRTC without a driver, its log, and a cache on disk.
+
+One NVRTC run makes the cubin that a GPU loads and the PTX that the emulator executes. cuda.core's own PTX route needs a driver,
+so NVRTC is called through cuda.bindings; the cache is cuda.core's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import warnings
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+
+import platformdirs
+from cuda.bindings import nvrtc
+from cuda.core.utils import FileStreamProgramCache
+from pydantic import BaseModel, ConfigDict
+
+from blasdx import arch
+from blasdx.codegen import KernelSource
+from blasdx.errors import CompileError, UnsupportedToolkitError
+from blasdx.sass import Sass
+
+_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
+_ARCH_SPECIFIC_PATHS = ("utcmma", "wgmma")
+
+_LOG_LINES = 12  # of the compiler's log in an error's text; the whole log is the error's attribute
+
+_Products = tuple[bytes, str, str]
+"""Cubin, PTX and log of one compilation."""
+
+
+class Resources(BaseModel):
+    """What ptxas reports of a kernel: registers a thread, and bytes a thread of stack and of spills."""
+
+    model_config = ConfigDict(frozen=True)
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+
+class CompiledKernel(BaseModel):
+    """Machine code and PTX of one kernel, and the source they were made from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+    source: KernelSource
+    cubin: bytes
+    ptx: str
+    log: str
+
+    @property
+    def entry(self) -> str:
+        """Name of the kernel in cubin and PTX."""
+        return self.source.entry
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, stack and spills, read from the compiler's log."""
+        registers = re.search(r"Used (\d+) registers", self.log)
+        memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", self.log)
+        if registers is None or memory is None:
+            raise CompileError("the compiler's log does not report resources", log=self.log)
+        stack, stores, loads = map(int, memory.groups())
+        return Resources(registers=int(registers[1]), stack=stack, spill_stores=stores, spill_loads=loads)
+
+    @cached_property
+    def sass(self) -> Sass:
+        """The disassembled machine code.
+
+        Raises
+        ------
+        SassError
+            When nvdisasm is not installed or does not read the cubin.
+        """
+        return Sass.of(self.cubin)
+
+    def prove(self) -> int:
+        """Check that the machine code holds exactly the planned MMAs and no older ones; return their number.
+
+        Raises
+        ------
+        SassError
+            When it does not.
+        """
+        mma = self.source.plan.mma
+        self.sass.forbid(r"[HIQDF]MMA")
+        return self.sass.require(mma.mnemonic, count=mma.count)
+
+    def __str__(self) -> str:
+        r = self.resources
+        return (
+            f"{self.entry}: {len(self.cubin):,} B cubin, {r.registers} registers, "
+            f"{r.spill_stores + r.spill_loads} B spills"
+        )
+
+
+def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # noqa: A001
+    """Compile a rendered kernel to cubin and PTX, or take both from the cache.
+
+    Needs NVRTC 13.0 or newer and neither a driver nor a CUDA toolkit. The cache lies under ``BLASDX_CACHE_DIR``, otherwise in the
+    user's cache folder; a folder that cannot be written costs a warning and nothing else.
+
+    Parameters
+    ----------
+    source
+        What `blasdx.render` made.
+    cache
+        Look into the cache and write to it.
+
+    Raises
+    ------
+    CompileError
+        For a target without the path's instructions, before the compiler sees it; for an error of the compiler, with the rendered
+        lines around it.
+    UnsupportedToolkitError
+        When the installed NVRTC does not know the target.
+    """
+    _refuse_target(source)
+    version = nvrtc_version()
+    store = _store() if cache else None
+    key = _key(source, version)
+    products = _read(store, key, source)
+    if products is None:
+        _refuse_toolkit(source, version)
+        products = _run_nvrtc(source)
+        _write(store, key, products)
+    cubin, ptx, log = products
+    return CompiledKernel(source=source, cubin=cubin, ptx=ptx, log=log)
+
+
+# ---- what the compiler can do --------------------------------------------------------------------------------------
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Version of the NVRTC this process compiles with.
+
+    Loading NVRTC takes about 20 ms, which a cached kernel has no use for: unless the process has loaded one already, the
+    installed wheel says which version would be loaded, because cuda.pathfinder prefers it.
+    """
+    if not _is_loaded("libnvrtc.so.13"):
+        try:
+            major, minor, *_ = metadata.version("nvidia-cuda-nvrtc").split(".")
+            return int(major), int(minor)
+        except metadata.PackageNotFoundError:
+            pass
+    result, major_version, minor_version = nvrtc.nvrtcVersion()
+    _require_success(result, "nvrtcVersion")
+    return major_version, minor_version
+
+
+def _is_loaded(library: str) -> bool:
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return True
+    try:
+        ctypes.CDLL(library, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
+def _refuse_target(source: KernelSource) -> None:
+    plan = source.plan
+    if plan.path in _ARCH_SPECIFIC_PATHS and not plan.target.endswith("a"):
+        raise CompileError(
+            f"{plan.target} has no {plan.path} instructions: they exist only on architecture-specific targets, and ptxas refuses "
+            f"them on any other; build for {plan.target.rstrip('f')}a, which SM({plan.descriptor.sm.arch}, arch_specific) asks for",
+            source=source.text,
+        )
+
+
+def _refuse_toolkit(source: KernelSource, version: tuple[int, int]) -> None:
+    needed = arch.of(source.plan.descriptor.sm.arch).oldest_nvrtc
+    if version < needed:
+        raise UnsupportedToolkitError(
+            f"{source.plan.target} needs NVRTC {needed[0]}.{needed[1]} or newer; this environment has {version[0]}.{version[1]}: "
+            f"pip install 'nvidia-cuda-nvrtc>={needed[0]}.{needed[1]}'",
+            found=version,
+            needed=needed,
+        )
+
+
+# ---- NVRTC ---------------------------------------------------------------------------------------------------------
+
+
+def _run_nvrtc(source: KernelSource) -> _Products:
+    options = [option.encode() for option in (f"--gpu-architecture={source.plan.target}", *_OPTIONS)]
+    result, program = nvrtc.nvrtcCreateProgram(source.text.encode(), f"{source.entry}.cu".encode(), 0, [], [])
+    _require_success(result, "nvrtcCreateProgram")
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _fetch(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(_failure(source, log), log=log, source=source.text)
+        cubin = _fetch(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        ptx = _fetch(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).rstrip(b"\0").decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return cubin, ptx, log.rstrip("\0\n ")
+
+
+def _fetch(program: nvrtc.nvrtcProgram, size_of: object, get: object) -> bytes:
+    result, size = size_of(program)  # type: ignore[operator]
+    _require_success(result, "size")
+    buffer = bytes(size)
+    (result,) = get(program, buffer)  # type: ignore[operator]
+    _require_success(result, "get")
+    return buffer
+
+
+def _require_success(result: nvrtc.nvrtcResult, call: str) -> None:
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC: {call} failed: {result.name}")
+
+
+def _failure(source: KernelSource, log: str) -> str:
+    """The compiler's first error with the rendered lines around it."""
+    said = "\n".join(log.rstrip("\0\n ").splitlines()[:_LOG_LINES])
+    text = f"NVRTC does not compile {source.entry} for {source.plan.target}:\n\n{said}"
+    position = re.search(r"\.cu\((\d+)\): (?:catastrophic )?error", log)
+    if position is None:
+        return text
+    lines = source.text.splitlines()
+    number = int(position[1])
+    window = range(max(1, number - 3), min(len(lines), number + 3) + 1)
+    excerpt = "\n".join(f"{'>' if n == number else ' '} {n:4} | {lines[n - 1]}" for n in window)
+    return f"{text}\n\n{excerpt}"
+
+
+# ---- cache ---------------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: ``BLASDX_CACHE_DIR``, otherwise the user's cache folder."""
+    chosen = os.environ.get("BLASDX_CACHE_DIR")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("blasdx")
+
+
+def _store() -> FileStreamProgramCache | None:
+    folder = cache_folder()
+    try:
+        return FileStreamProgramCache(path=folder)
+    except OSError as error:
+        warnings.warn(f"blasdx compiles without a cache: {folder} cannot be used ({error})", stacklevel=3)
+        return None
+
+
+def _key(source: KernelSource, version: tuple[int, int]) -> str:
+    parts = (source.text, source.entry, source.plan.target, repr(version), *_OPTIONS, metadata.version("blasdx"))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read(store: FileStreamProgramCache | None, key: str, source: KernelSource) -> _Products | None:
+    """What an earlier compilation left, or None where an entry is missing or damaged."""
+    if store is None:
+        return None
+    try:
+        cubin, ptx, log = (store.get(f"{key}.{kind}") for kind in ("cubin", "ptx", "log"))
+    except OSError:
+        return None
+    if cubin is None or ptx is None or log is None:
+        return None
+    if not cubin.startswith(b"\x7fELF") or source.entry.encode() not in ptx:
+        return None
+    return cubin, ptx.decode(), log.decode()
+
+
+def _write(store: FileStreamProgramCache | None, key: str, products: _Products) -> None:
+    if store is None:
+        return
+    cubin, ptx, log = products
+    try:
+        store.update({f"{key}.cubin": cubin, f"{key}.ptx": ptx.encode(), f"{key}.log": log.encode()})
+    except OSError as error:
+        warnings.warn(f"blasdx could not write to its cache in {cache_folder()}: {error}", stacklevel=3)

@@ -1,0 +1,172 @@
+"""The tcgen05 pipeline's plan: three roles, four barrier rings, tensor memory staged (the Blackwell pipeline card)."""
+
+from __future__ import annotations
+
+from blasdx import arch
+from blasdx.descriptor import Descriptor
+from blasdx.elements import bf16, f16, f32
+from blasdx.errors import PlanError
+from blasdx.layout.descriptors import Major, instruction_descriptor, mma_kind
+from blasdx.layout.operand import MMA_K_BYTES, OperandTile
+from blasdx.layout.swizzle import Swizzle
+from blasdx.layout.tensor_memory import AccumulatorTile
+from blasdx.operators import row_major
+from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Role, regions
+
+EPILOGUE_WARPS = 4
+HANDLE_BYTES = 4
+_SASS_MNEMONIC = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "f8f6f4": "UTCQMMA", "i8": "UTCIMMA"}
+
+
+def plan(descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
+    """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
+
+    Raises
+    ------
+    PlanError
+        When the descriptor is legal but no kernel is there for it yet.
+    """
+    _require_kernel(descriptor)
+    accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
+    a, b = operand_tiles(descriptor)
+    barriers = _barriers(depth, accumulator.stages)
+    return PipelinePlan(
+        descriptor=descriptor,
+        path="utcmma",
+        target=arch.of(descriptor.sm.arch).target(descriptor.sm.modifier),
+        depth=depth,
+        scratch=scratch,
+        a=a,
+        b=b,
+        accumulator=accumulator,
+        mma=_mma(descriptor, a, b, accumulator),
+        roles=_ROLES,
+        barriers=barriers,
+        regions=regions(
+            ("a", a.swizzle.period, depth * a.bytes),
+            ("b", b.swizzle.period, depth * b.bytes),
+            *((barrier.name, 8, barrier.size) for barrier in barriers),
+            ("tmem_handle", HANDLE_BYTES, HANDLE_BYTES),
+        ),
+        buffer_alignment=Swizzle.B128.period,
+        smem_limit=arch.of(descriptor.sm.arch).smem_optin,
+    )
+
+
+def operand_tiles(descriptor: Descriptor) -> tuple[OperandTile, OperandTile]:
+    """The shared-memory tiles of A and B.
+
+    Raises
+    ------
+    PlanError
+        When a tile's contiguous rows are no whole 128-byte spans, the only layout there is a kernel for so far.
+    """
+    majors = operand_majors(descriptor)
+    elements = (descriptor.precision.a, descriptor.precision.b)
+    rows = (descriptor.m, descriptor.n)
+    tiles = []
+    for name, row_name, element, major, count in zip("AB", "MN", elements, majors, rows, strict=True):
+        tile = OperandTile.of(name, element, major, rows=count, k=descriptor.k)
+        if tile is None:
+            dimension, extent = ("K", descriptor.k) if major is Major.K else (row_name, count)
+            span = Swizzle.B128.span * 8 // element.bits
+            raise PlanError(
+                f"no kernel yet for a {major} {name} tile with {dimension} = {extent}: its rows of "
+                f"{extent} x {element.itemsize} B = {extent * element.itemsize} B are no whole 128-byte spans; "
+                f"choose {dimension} a multiple of {span}",
+                code="operand_span",
+            )
+        tiles.append(tile)
+    return tiles[0], tiles[1]
+
+
+def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
+    """Row-major A and column-major B are contiguous along K."""
+    arrangement = descriptor.arrangement
+    return (
+        Major.K if arrangement.a is row_major else Major.MN,
+        Major.MN if arrangement.b is row_major else Major.K,
+    )
+
+
+def _require_kernel(descriptor: Descriptor) -> None:
+    precision = descriptor.precision
+    if precision.a not in (f16, bf16) or precision.c is not f32:
+        names = ", ".join(element.name for element in (precision.a, precision.b, precision.c))
+        raise PlanError(
+            f"no tcgen05 kernel yet for Precision({names}): so far f16 and bf16 inputs with f32 accumulation",
+            code="no_kernel",
+        )
+
+
+def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: AccumulatorTile) -> MmaLoop:
+    precision = descriptor.precision
+    kind = mma_kind(precision.a)
+    mma_k = MMA_K_BYTES * 8 // precision.a.bits
+    return MmaLoop(
+        kind=kind,
+        m=accumulator.mma_m,
+        n=descriptor.n,
+        k=mma_k,
+        blocks=accumulator.blocks,
+        steps=descriptor.k // mma_k,
+        instruction_descriptor=instruction_descriptor(
+            precision.a,
+            precision.b,
+            precision.c,
+            m=accumulator.mma_m,
+            n=descriptor.n,
+            a_major=a.major,
+            b_major=b.major,
+        ),
+        mnemonic=_SASS_MNEMONIC[kind],
+    )
+
+
+_ROLES = (
+    Role(
+        name="epilogue",
+        first_warp=0,
+        warps=EPILOGUE_WARPS,
+        issuers=EPILOGUE_WARPS * 32,
+        task="tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31",
+    ),
+    Role(name="mma_issue", first_warp=EPILOGUE_WARPS, warps=1, issuers=1, task="A x B -> tensor memory; owns tensor memory"),
+    Role(name="tma_load", first_warp=EPILOGUE_WARPS + 1, warps=1, issuers=1, task="A and B -> shared memory"),
+)
+
+
+def _barriers(depth: int, accumulator_stages: int) -> tuple[Barrier, ...]:
+    issuers = {role.name: role.issuers for role in _ROLES}
+    return (
+        Barrier(
+            name="full",
+            stages=depth,
+            arrivals=(Arrival(role="tma_load", count=issuers["tma_load"], means="arrive.expect_tx, then the bytes"),),
+            waiter="mma_issue",
+            meaning="the stage holds one K block",
+        ),
+        Barrier(
+            name="empty",
+            stages=depth,
+            arrivals=(Arrival(role="mma_issue", count=issuers["mma_issue"], means="tcgen05.commit"),),
+            waiter="tma_load",
+            meaning="the MMAs have read the stage",
+        ),
+        Barrier(
+            name="acc_full",
+            stages=accumulator_stages,
+            arrivals=(Arrival(role="mma_issue", count=issuers["mma_issue"], means="tcgen05.commit"),),
+            waiter="epilogue",
+            meaning="the accumulator is complete",
+        ),
+        Barrier(
+            name="acc_empty",
+            stages=accumulator_stages,
+            arrivals=(Arrival(role="epilogue", count=issuers["epilogue"], means="every thread, after its last load"),),
+            waiter="mma_issue",
+            meaning="the accumulator has been read",
+        ),
+    )
+
+

@@ -1,0 +1,207 @@
+"""PipelinePlan: everything a kernel needs to know, as one printable value.
+
+A plan holds every integer that the rendered kernel names, and the reasons for those that are easily wrong: a barrier's arrival
+count is the sum of its arrivals by role, a region's offset the sum of the regions before it.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from blasdx.descriptor import Descriptor
+from blasdx.layout.operand import OperandTile
+from blasdx.layout.storage import round_up, shared_storage
+from blasdx.layout.tensor_memory import AccumulatorTile
+
+WARP = 32
+BARRIER_BYTES = 8
+SCRATCH_ALIGNMENT = 16
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(_Value):
+    """A group of consecutive warps with one task; ``issuers`` of its threads do the work (one elected, or all)."""
+
+    name: str
+    first_warp: int
+    warps: int
+    issuers: int
+    task: str
+
+    @property
+    def threads(self) -> int:
+        """Threads of the role."""
+        return self.warps * WARP
+
+
+class Arrival(_Value):
+    """``count`` arrivals of ``role`` on a barrier in each phase, made by ``means``."""
+
+    role: str
+    count: int
+    means: str
+
+
+class Barrier(_Value):
+    """A ring of mbarriers, one a stage: who arrives in each phase and who waits for it."""
+
+    name: str
+    stages: int
+    arrivals: tuple[Arrival, ...]
+    waiter: str
+    meaning: str
+
+    @property
+    def count(self) -> int:
+        """Arrivals that complete a phase: what the mbarrier is initialised with."""
+        return sum(arrival.count for arrival in self.arrivals)
+
+    @property
+    def size(self) -> int:
+        """Bytes in shared memory."""
+        return self.stages * BARRIER_BYTES
+
+
+class Region(_Value):
+    """``size`` bytes of shared memory at ``offset`` from the start of the buffer."""
+
+    name: str
+    offset: int
+    size: int
+
+
+class MmaLoop(_Value):
+    """The MMAs of one K block: ``blocks`` along M for each of ``steps`` along K, each ``m`` x ``n`` x ``k``."""
+
+    kind: str
+    m: int
+    n: int
+    k: int
+    blocks: int
+    steps: int
+    instruction_descriptor: int
+    mnemonic: str
+
+    @property
+    def count(self) -> int:
+        """Instructions a K block."""
+        return self.blocks * self.steps
+
+
+class PipelinePlan(_Value):
+    """How one descriptor becomes one kernel.
+
+    ``depth`` counts stages in shared memory, ``accumulator.stages`` accumulators in tensor memory; sizes are bytes.
+    """
+
+    descriptor: Descriptor
+    path: str
+    target: str
+    depth: int
+    scratch: int
+    a: OperandTile
+    b: OperandTile
+    accumulator: AccumulatorTile
+    mma: MmaLoop
+    roles: tuple[Role, ...]
+    barriers: tuple[Barrier, ...]
+    regions: tuple[Region, ...]
+    buffer_alignment: int
+    smem_limit: int
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage: one A tile and one B tile."""
+        return self.a.bytes + self.b.bytes
+
+    @property
+    def buffer_size(self) -> int:
+        """Bytes of shared memory the pipeline itself uses: stages, barriers and the tensor-memory handle."""
+        last = self.regions[-1]
+        return last.offset + last.size
+
+    @property
+    def smem_total(self) -> int:
+        """Dynamic shared memory of a launch in bytes: the storage calculator's sum of buffer and scratch."""
+        return smem_total(self.buffer_alignment, self.buffer_size, self.scratch)
+
+    @property
+    def block_dim(self) -> int:
+        """Threads of the launched block, which are more than the descriptor's BlockDim."""
+        return sum(role.threads for role in self.roles)
+
+    @property
+    def accumulator_stages(self) -> int:
+        """Accumulators in tensor memory at once."""
+        return self.accumulator.stages
+
+    def tiles(self, m: int, n: int) -> int:
+        """Output tiles of an m x n problem, the ragged ones included."""
+        return -(-m // self.descriptor.m) * -(-n // self.descriptor.n)
+
+    def grid(self, m: int, n: int, sms: int) -> int:
+        """CTAs of a launch: one an SM, fewer where there are fewer tiles."""
+        return min(self.tiles(m, n), sms)
+
+    def role(self, name: str) -> Role:
+        """The role of this name."""
+        return next(role for role in self.roles if role.name == name)
+
+    def barrier(self, name: str) -> Barrier:
+        """The barrier ring of this name."""
+        return next(barrier for barrier in self.barriers if barrier.name == name)
+
+    def region(self, name: str) -> Region:
+        """The shared-memory region of this name."""
+        return next(region for region in self.regions if region.name == name)
+
+    def __str__(self) -> str:
+        d, mma, acc = self.descriptor, self.mma, self.accumulator
+        lines = [
+            f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}",
+            f"  threads        {self.block_dim} = " + " + ".join(f"{r.threads} {r.name}" for r in self.roles),
+            f"  shared memory  {self.smem_total:,} B of {self.smem_limit:,} B: {self.depth} x {self.stage_bytes:,} B "
+            f"a stage, {self.buffer_size - self.depth * self.stage_bytes:,} B barriers and handle"
+            + (f", {self.scratch:,} B scratch" if self.scratch else ""),
+            f"  tensor memory  {acc.stages} accumulator stage{'s' * (acc.stages > 1)} of {acc.columns} columns",
+            f"  MMAs           {mma.count} a K block: {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
+            f"kind::{mma.kind}",
+            *(f"  {tile.name:<14} {_tile_text(tile)}" for tile in (self.a, self.b)),
+            *(
+                f"  {barrier.name:<14} {barrier.stages} x {barrier.count} arrival{'s' * (barrier.count > 1)} "
+                f"({', '.join(f'{arrival.role}: {arrival.means}' for arrival in barrier.arrivals)})"
+                for barrier in self.barriers
+            ),
+        ]
+        return "\n".join(lines)
+
+
+def _tile_text(tile: OperandTile) -> str:
+    inner, outer = tile.box
+    return f"{tile.major}, {tile.boxes} box{'es' * (tile.boxes > 1)} of {inner} x {outer}, {tile.swizzle} swizzle"
+
+
+def smem_total(alignment: int, buffer_size: int, scratch: int) -> int:
+    """Bytes of a buffer and a kernel's own scratch behind it."""
+    parts = [(alignment, buffer_size)] + ([(SCRATCH_ALIGNMENT, scratch)] if scratch else [])
+    return shared_storage(*parts)
+
+
+def regions(*parts: tuple[str, int, int]) -> tuple[Region, ...]:
+    """Lay out ``(name, alignment, bytes)`` one behind the other.
+
+    Raises
+    ------
+    AssertionError
+        When a region would need padding: the plan's order is meant to make every offset aligned by itself.
+    """
+    placed: list[Region] = []
+    offset = 0
+    for name, alignment, size in parts:
+        assert round_up(offset, alignment) == offset, f"{name} at {offset} is not aligned to {alignment}"
+        placed.append(Region(name=name, offset=offset, size=size))
+        offset += size
+    return tuple(placed)
