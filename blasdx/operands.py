@@ -188,6 +188,27 @@ def bind(
     return Product(m, n, k, bound["a"], bound["b"], bound.get("c") if scalars[1] else None, bound.get("out"), *scalars)
 
 
+def padded(array: Any, order: object = row_major, *, namespace: Any = np) -> Any:
+    """A copy in the given order whose rows (columns, if column-major) begin at multiples of 16 bytes, as TMA needs.
+
+    Parameters
+    ----------
+    array : array
+        (rows, columns).
+    order : Order or {"row", "col"}
+    namespace : module
+        numpy or cupy, whose ``empty`` makes the buffer. NumPy's and CuPy's own allocations are aligned by themselves.
+    """
+    rows, columns = array.shape
+    by_rows = str(order).startswith("row")
+    inner, outer = (columns, rows) if by_rows else (rows, columns)
+    step = TMA_ALIGNMENT // array.dtype.itemsize
+    lines = namespace.empty((outer, math.ceil(inner / step) * step), dtype=array.dtype)[:, :inner]
+    copy = lines if by_rows else lines.T
+    copy[...] = array
+    return copy
+
+
 def refuse(misses: Sequence[OperandMiss]) -> None:
     """Raise an `OperandError` that lists the misses, when there are any."""
     if not misses:
