@@ -12,11 +12,11 @@ PROBLEM_BYTES = _LAYOUT.size
 
 
 @dataclass(frozen=True)
-class Problem:
+class Arguments:
     """out = alpha * A * B + beta * c for an m x n x k problem.
 
-    ``out`` and ``c`` are device addresses, ``c`` is never read when ``beta`` is zero; leading dimensions count elements between
-    rows of a row-major C, between columns of a column-major one.
+    ``out`` and ``c`` are device addresses, ``c`` is never read when ``beta`` is zero; leading dimensions count
+    elements between rows of a row-major C, between columns of a column-major one.
     """
 
     out: int
@@ -31,6 +31,4 @@ class Problem:
 
     def pack(self) -> bytes:
         """The struct's bytes, fields in the order of this class."""
-        return _LAYOUT.pack(
-            self.out, self.c, self.out_ld, self.c_ld, self.m, self.n, self.k, self.alpha, self.beta
-        )
+        return _LAYOUT.pack(self.out, self.c, self.out_ld, self.c_ld, self.m, self.n, self.k, self.alpha, self.beta)

@@ -1,7 +1,8 @@
 """From a plan to the text of a kernel.
 
-Jinja decides what exists, ``constexpr`` how big it is. Templates see only the fields of a context model, and an undefined name
-is an error. Device functions are plain CUDA in ``templates/device``; a kernel carries only those that it calls.
+Jinja decides what exists, ``constexpr`` how big it is. Templates see only the fields of a context model, and an
+undefined name is an error. Device functions are plain CUDA in ``templates/device``; a kernel carries only those
+that it calls.
 """
 
 from __future__ import annotations

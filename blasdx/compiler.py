@@ -1,7 +1,7 @@
 """From source to machine code: NVRTC without a driver, its log, and a cache on disk.
 
-One NVRTC run makes the cubin that a GPU loads and the PTX that the emulator executes. cuda.core's own PTX route needs a driver,
-so NVRTC is called through cuda.bindings; the cache is cuda.core's.
+One NVRTC run makes the cubin that a GPU loads and the PTX that the emulator executes. cuda.core's own PTX route
+needs a driver, so NVRTC is called through cuda.bindings; the cache is cuda.core's.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class CompiledKernel(BaseModel):
 def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # noqa: A001
     """Compile a rendered kernel to cubin and PTX, or take both from the cache.
 
-    Needs NVRTC 13.0 or newer and neither a driver nor a CUDA toolkit. The cache lies under ``BLASDX_CACHE_DIR``, otherwise in the
-    user's cache folder; a folder that cannot be written costs a warning and nothing else.
+    Needs NVRTC 13.0 or newer and neither a driver nor a CUDA toolkit. The cache lies under ``BLASDX_CACHE_DIR``,
+    otherwise in the user's cache folder; a folder that cannot be written costs a warning and nothing else.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
     Raises
     ------
     CompileError
-        For a target without the path's instructions, before the compiler sees it; for an error of the compiler, with the rendered
-        lines around it.
+        For a target without the path's instructions, before the compiler sees it; for an error of the compiler,
+        with the rendered lines around it.
     UnsupportedToolkitError
         When the installed NVRTC does not know the target.
     """
@@ -141,8 +141,8 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
 def nvrtc_version() -> tuple[int, int]:
     """Version of the NVRTC this process compiles with.
 
-    Loading NVRTC takes about 20 ms, which a cached kernel has no use for: unless the process has loaded one already, the
-    installed wheel says which version would be loaded, because cuda.pathfinder prefers it.
+    Loading NVRTC takes about 20 ms, which a cached kernel has no use for: unless the process has loaded one
+    already, the installed wheel says which version would be loaded, because cuda.pathfinder prefers it.
     """
     if not _is_loaded("libnvrtc.so.13"):
         try:
@@ -169,8 +169,9 @@ def _refuse_target(source: KernelSource) -> None:
     plan = source.plan
     if plan.path in _ARCH_SPECIFIC_PATHS and not plan.target.endswith("a"):
         raise CompileError(
-            f"{plan.target} has no {plan.path} instructions: they exist only on architecture-specific targets, and ptxas refuses "
-            f"them on any other; build for {plan.target.rstrip('f')}a, which SM({plan.descriptor.sm.arch}, arch_specific) asks for",
+            f"{plan.target} has no {plan.path} instructions: they exist only on architecture-specific targets, and "
+            f"ptxas refuses them on any other; build for {plan.target.rstrip('f')}a, which "
+            f"SM({plan.descriptor.sm.arch}, arch_specific) asks for",
             source=source.text,
         )
 
@@ -179,8 +180,8 @@ def _refuse_toolkit(source: KernelSource, version: tuple[int, int]) -> None:
     needed = arch.of(source.plan.descriptor.sm.arch).oldest_nvrtc
     if version < needed:
         raise UnsupportedToolkitError(
-            f"{source.plan.target} needs NVRTC {needed[0]}.{needed[1]} or newer; this environment has {version[0]}.{version[1]}: "
-            f"pip install 'nvidia-cuda-nvrtc>={needed[0]}.{needed[1]}'",
+            f"{source.plan.target} needs NVRTC {needed[0]}.{needed[1]} or newer; this environment has "
+            f"{version[0]}.{version[1]}: pip install 'nvidia-cuda-nvrtc>={needed[0]}.{needed[1]}'",
             found=version,
             needed=needed,
         )

@@ -1,7 +1,7 @@
 """PipelinePlan: everything a kernel needs to know, as one printable value.
 
-A plan holds every integer that the rendered kernel names, and the reasons for those that are easily wrong: a barrier's arrival
-count is the sum of its arrivals by role, a region's offset the sum of the regions before it.
+A plan holds every integer that the rendered kernel names, and the reasons for those that are easily wrong: a
+barrier's arrival count is the sum of its arrivals by role, a region's offset the sum of the regions before it.
 """
 
 from __future__ import annotations
@@ -160,23 +160,28 @@ class PipelinePlan(_Value):
 
     def __str__(self) -> str:
         d, mma, acc = self.descriptor, self.mma, self.accumulator
-        lines = [
-            f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}",
-            f"  threads        {self.block_dim} = " + " + ".join(f"{r.threads} {r.name}" for r in self.roles),
-            f"  shared memory  {self.smem_total:,} B of {self.smem_limit:,} B: {self.depth} x {self.stage_bytes:,} B "
-            f"a stage, {self.buffer_size - self.depth * self.stage_bytes:,} B barriers and handle"
-            + (f", {self.scratch:,} B scratch" if self.scratch else ""),
-            f"  tensor memory  {acc.stages} accumulator stage{'s' * (acc.stages > 1)} of {acc.columns} columns",
-            f"  MMAs           {mma.count} a K block: {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
+        threads = " + ".join(f"{role.threads} {role.name}" for role in self.roles)
+        overhead = f"{self.buffer_size - self.depth * self.stage_bytes:,} B of barriers and handle"
+        scratch = f" + {self.scratch:,} B of scratch" if self.scratch else ""
+        rows = {
+            "threads": f"{self.block_dim} = {threads}",
+            "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
+            f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
+            "tensor memory": f"{acc.stages} accumulator stage{_s(acc.stages)} of {acc.columns} columns",
+            "A": _tile_text(self.a),
+            "B": _tile_text(self.b),
+            "MMAs": f"{mma.count} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
             f"kind::{mma.kind}",
-            *(f"  {tile.name:<14} {_tile_text(tile)}" for tile in (self.a, self.b)),
-            *(
-                f"  {barrier.name:<14} {barrier.stages} x {barrier.count} arrival{'s' * (barrier.count > 1)} "
-                f"({', '.join(f'{arrival.role}: {arrival.means}' for arrival in barrier.arrivals)})"
-                for barrier in self.barriers
-            ),
-        ]
-        return "\n".join(lines)
+        }
+        for barrier in self.barriers:
+            by = ", ".join(f"{arrival.role}: {arrival.means}" for arrival in barrier.arrivals)
+            rows[barrier.name] = f"{barrier.stages} x {barrier.count} arrival{_s(barrier.count)}, {by}"
+        title = f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}"
+        return "\n".join([title, *(f"  {name:<14} {text}" for name, text in rows.items())])
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _tile_text(tile: OperandTile) -> str:

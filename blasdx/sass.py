@@ -75,4 +75,6 @@ class Sass(BaseModel):
     def forbid(self, pattern: str) -> None:
         """Raise `SassError` when an instruction matches."""
         if found := self.count(pattern):
-            raise SassError(f"the machine code holds {found} instructions matching {pattern}, wanted none", pattern=pattern)
+            raise SassError(
+                f"the machine code holds {found} instructions matching {pattern}, wanted none", pattern=pattern
+            )

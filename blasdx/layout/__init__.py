@@ -1,1 +1,1 @@
-"""Pure integer arithmetic: how operands lie in shared and tensor memory, and the bit fields that say so to the hardware."""
+"""Integers only: how operands lie in shared and tensor memory, and the bit fields that tell the hardware."""

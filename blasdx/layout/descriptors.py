@@ -44,7 +44,9 @@ def matrix_descriptor(swizzle: Swizzle, *, leading_bytes: int, stride_bytes: int
     fields = {"address": address, "leading_bytes": leading_bytes, "stride_bytes": stride_bytes}
     for name, value in fields.items():
         if value % _ADDRESS_UNIT or not 0 <= value // _ADDRESS_UNIT <= _MAX_FIELD:
-            raise ValueError(f"{name} is {value} B; a matrix descriptor holds multiples of 16 B up to {_MAX_FIELD * 16}")
+            raise ValueError(
+                f"{name} is {value} B; a matrix descriptor holds multiples of 16 B up to {_MAX_FIELD * 16}"
+            )
     constant = 0b001 << 46  # fixed by the PTX ISA for sm_100 and up
     return (
         address // _ADDRESS_UNIT
@@ -78,8 +80,8 @@ def instruction_descriptor(
 ) -> int:
     """Encode the 32-bit instruction descriptor of a dense ``tcgen05.mma``.
 
-    ``m`` and ``n`` are the rows and columns of one instruction (of the whole pair for ``cta_group::2``): multiples of 16
-    and 8.
+    ``m`` and ``n`` are the rows and columns of one instruction (of the whole pair for ``cta_group::2``): multiples
+    of 16 and 8.
 
     Raises
     ------

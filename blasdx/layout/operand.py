@@ -1,8 +1,8 @@
 """One operand tile: how TMA writes it to shared memory and how the MMA reads it from there.
 
-A tile is a row of *boxes*, each ``span`` bytes wide along the operand's contiguous dimension and as long as the tile along the
-other. A box is one TMA copy; inside it, eight rows of ``span`` bytes are one swizzle period. K-major tiles put several boxes
-along K, MN-major tiles along M or N (canonical layouts, PTX ISA 9.7.16.5).
+A tile is a row of *boxes*, each ``span`` bytes wide along the operand's contiguous dimension and as long as the
+tile along the other. A box is one TMA copy; inside it, eight rows of ``span`` bytes are one swizzle period. K-major
+tiles put several boxes along K, MN-major tiles along M or N (canonical layouts, PTX ISA 9.7.16.5).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MMA_K_BYTES = 32
 
 
 class OperandTile(BaseModel):
-    """Shared-memory layout of one operand's tile; sizes in elements where the name says rows, in bytes where it says so."""
+    """Shared-memory layout of one operand's tile: extents in elements, everything called bytes in bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

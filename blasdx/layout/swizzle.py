@@ -1,8 +1,9 @@
 """Swizzle modes of shared-memory tiles.
 
-A tile row of ``span`` bytes is stored so that the 16-byte units of eight consecutive rows fall into different banks: the
-hardware XORs three address bits into three others. Source: PTX ISA 5.5.7 and 9.7.16.5 (the same function serves TMA, tcgen05
-and wgmma); that the pattern is anchored to the absolute shared-memory address was measured on an H200.
+A tile row of ``span`` bytes is stored so that the 16-byte units of eight consecutive rows fall into different
+banks: the hardware XORs three address bits into three others. Source: PTX ISA 5.5.7 and 9.7.16.5 (the same function
+serves TMA, tcgen05 and wgmma); that the pattern is anchored to the absolute shared-memory address was measured on
+an H200.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tensor memory: how an accumulator tile is cut into MMA blocks, and how its columns are read back.
 
-Sources: PTX ISA 9.7.16.1 (128 lanes x 512 columns of 32 bit), 9.7.16.10.5 (lane layouts D for M = 128 and F for M = 64),
-9.7.16.8 (load shapes).
+Sources: PTX ISA 9.7.16.1 (128 lanes x 512 columns of 32 bit), 9.7.16.10.5 (lane layouts D for M = 128 and F for
+M = 64), 9.7.16.8 (load shapes).
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ class AccumulatorTile(BaseModel):
 
     @property
     def chunk(self) -> int:
-        """Columns the epilogue reads at a time: the widest load that divides N, so that no chunk straddles two blocks."""
+        """Columns the epilogue reads at a time: the widest load that divides N, so that none straddles two blocks."""
         return next(width for width in (32, 16, 8) if self.n % width == 0)
 
     @property
     def run(self) -> int:
-        """Consecutive columns a thread gets of each chunk. An MMA of 64 rows fills 16 lanes of each quarter, so two threads
-        share a row."""
+        """Consecutive columns a thread gets of each chunk.
+
+        An MMA of 64 rows fills 16 lanes of each quarter of 32, so two threads share a row.
+        """
         return self.chunk if self.mma_m == 128 else self.chunk // 2
 
     @property

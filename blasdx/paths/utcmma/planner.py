@@ -131,7 +131,13 @@ _ROLES = (
         issuers=EPILOGUE_WARPS * 32,
         task="tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31",
     ),
-    Role(name="mma_issue", first_warp=EPILOGUE_WARPS, warps=1, issuers=1, task="A x B -> tensor memory; owns tensor memory"),
+    Role(
+        name="mma_issue",
+        first_warp=EPILOGUE_WARPS,
+        warps=1,
+        issuers=1,
+        task="A x B -> tensor memory; owns tensor memory",
+    ),
     Role(name="tma_load", first_warp=EPILOGUE_WARPS + 1, warps=1, issuers=1, task="A and B -> shared memory"),
 )
 
@@ -168,5 +174,3 @@ def _barriers(depth: int, accumulator_stages: int) -> tuple[Barrier, ...]:
             meaning="the accumulator has been read",
         ),
     )
-
-

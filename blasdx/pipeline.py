@@ -1,0 +1,199 @@
+"""`suggest_pipeline`: the landing path's planner, the choice of depth, and the refusals."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from blasdx.descriptor import Descriptor
+from blasdx.errors import PlanError
+from blasdx.operators import Operator
+from blasdx.paths import check
+from blasdx.paths.operand import OperandSpec
+from blasdx.paths.utcmma import planner as utcmma
+from blasdx.plan import PipelinePlan
+
+MAX_DEPTH = 16
+"""The most stages in shared memory a pipeline takes (cuBLASDx)."""
+
+
+class Planner(Protocol):
+    """What a path offers: the plan of a descriptor at one depth, whether or not it fits in shared memory."""
+
+    def __call__(self, descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
+        """Lay the pipeline out; raise `PlanError` where there is no kernel."""
+
+
+_PLANNERS: dict[str, Planner] = {"utcmma": utcmma.plan}
+
+
+def suggest_pipeline(
+    descriptor: Descriptor | Operator,
+    a: Any = None,
+    b: Any = None,
+    *,
+    depth: int | None = None,
+    scratch: int = 0,
+    strict: bool = False,
+) -> PipelinePlan:
+    """Plan the kernel of a descriptor.
+
+    Parameters
+    ----------
+    descriptor
+        A complete descriptor that lands on a path with a kernel.
+    a, b
+        The operands (arrays, or `OperandSpec`), (M, K) and (K, N), when they are known. Their element types are
+        part of the landing path; with them, an inner dimension that differs is always refused.
+    depth
+        Stages in shared memory, 1 to 16; the deepest that fits when left out.
+    scratch
+        Bytes of shared memory the kernel itself wants behind the pipeline's buffer.
+    strict
+        Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
+        than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
+        ``b``.
+
+    Raises
+    ------
+    GateError
+        When the descriptor lands on a path without a kernel; it lists what keeps it from tcgen05.
+    PlanError
+        When no pipeline fits, with the bytes; or for a refusal, with cuBLASDx's name for it in ``code``.
+    """
+    _check_arguments(depth, scratch, strict, a, b)
+    report = check(descriptor, a, b)
+    planner = _PLANNERS.get(report.path)
+    if planner is None:
+        check(descriptor, a, b, require="utcmma")  # raises: the landing path is another
+        raise PlanError(f"{descriptor} lands on {report.path}, for which there is no kernel yet", code="no_kernel")
+    complete = report.descriptor
+    if not report.supported:
+        raise PlanError(f"{complete!r}: {report.unsupported_reason}", code="no_kernel")
+    if a is not None and b is not None:
+        problem = _Problem(complete, OperandSpec.of(a), OperandSpec.of(b))
+        problem.require_one_k()
+        if strict:
+            problem.require_whole_tiles()
+            problem.require_alignment()
+    plan = _deepest(planner, complete, scratch) if depth is None else _at(planner, complete, depth, scratch)
+    if strict:
+        problem.require_stages(plan.depth, chosen=depth is not None)
+    return plan
+
+
+def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b: object) -> None:
+    if depth is not None and (not _is_int(depth) or not 1 <= depth <= MAX_DEPTH):  # type: ignore[operator]
+        raise PlanError(f"depth = {depth!r}: a pipeline has 1 to {MAX_DEPTH} stages in shared memory", code="depth")
+    if not _is_int(scratch) or scratch < 0:  # type: ignore[operator]
+        raise PlanError(f"scratch = {scratch!r}: the kernel's own shared memory is a number of bytes, zero or more")
+    if (a is None) != (b is None):
+        raise PlanError("operands are given together: pass both a and b, or neither")
+    if strict and a is None:
+        raise PlanError("strict=True compares the operands with the tile: pass a and b")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# ---- depth ---------------------------------------------------------------------------------------------------------
+
+
+def _deepest(planner: Planner, descriptor: Descriptor, scratch: int) -> PipelinePlan:
+    plans = (planner(descriptor, depth=depth, scratch=scratch) for depth in range(MAX_DEPTH, 0, -1))
+    fitting = next((plan for plan in plans if plan.smem_total <= plan.smem_limit), None)
+    return fitting or _at(planner, descriptor, 1, scratch)
+
+
+def _at(planner: Planner, descriptor: Descriptor, depth: int, scratch: int) -> PipelinePlan:
+    plan = planner(descriptor, depth=depth, scratch=scratch)
+    if plan.smem_total > plan.smem_limit:
+        stages = f"{depth} stage{'s' * (depth > 1)} x {plan.stage_bytes:,} B"
+        rest = plan.smem_total - depth * plan.stage_bytes
+        raise PlanError(
+            f"no pipeline fits: {stages} + {rest:,} B of barriers, handle and scratch = {plan.smem_total:,} B of "
+            f"shared memory, {plan.smem_total - plan.smem_limit:,} B more than the {plan.smem_limit:,} B a block may "
+            f"have on SM {descriptor.sm.arch}; {_advice(planner, descriptor, depth, scratch)}",
+            code="shared_memory",
+            needed=plan.smem_total,
+            available=plan.smem_limit,
+        )
+    return plan
+
+
+def _advice(planner: Planner, descriptor: Descriptor, depth: int, scratch: int) -> str:
+    for shallower in range(depth - 1, 0, -1):
+        if (plan := planner(descriptor, depth=shallower, scratch=scratch)).smem_total <= plan.smem_limit:
+            return f"depth={shallower} fits"
+    return "choose a smaller tile" + (" or less scratch" if scratch else "")
+
+
+# ---- operands ------------------------------------------------------------------------------------------------------
+
+
+class _Problem:
+    """A problem beside its tile, and cuBLASDx's refusals of it."""
+
+    def __init__(self, descriptor: Descriptor, a: OperandSpec, b: OperandSpec) -> None:
+        self.descriptor = descriptor
+        self.operands = {"a": a, "b": b}
+        (self.m, self.k), (self.b_k, self.n) = a.shape[-2:], b.shape[-2:]
+
+    def require_one_k(self) -> None:
+        if self.k != self.b_k:
+            raise PlanError(
+                f"A is {self.m} x {self.k} and B is {self.b_k} x {self.n}: K differs, {self.k} against {self.b_k}",
+                code="incompatible_k_dimensions",
+            )
+
+    def require_whole_tiles(self) -> None:
+        tile = self.descriptor
+        extents = (("M", self.m, tile.m), ("N", self.n, tile.n), ("K", self.k, tile.k))
+        ragged = [
+            f"{name} = {extent} = {extent // size} x {size} + {extent % size}"
+            for name, extent, size in extents
+            if extent % size
+        ]
+        if ragged:
+            raise PlanError(
+                f"the problem is no multiple of the tile: {'; '.join(ragged)}; strict=False clips the tails",
+                code="tile_divisibility",
+            )
+        clusters = (
+            ("M", self.m // tile.m, tile.blocks_per_cluster[0]),
+            ("N", self.n // tile.n, tile.blocks_per_cluster[1]),
+        )
+        broken = [f"{tiles} tiles along {name} in clusters of {size}" for name, tiles, size in clusters if tiles % size]
+        if broken:
+            raise PlanError(
+                f"the grid is no whole number of clusters: {'; '.join(broken)}", code="cluster_grid_divisibility"
+            )
+
+    def require_alignment(self) -> None:
+        alignment = {"a": self.descriptor.alignment.a, "b": self.descriptor.alignment.b}
+        for name, operand in self.operands.items():
+            for what, value in _aligned_quantities(operand):
+                if value % alignment[name]:
+                    raise PlanError(
+                        f"{name}: {what} {value:,} B is no multiple of the {alignment[name]} B that Alignment declares",
+                        code="alignment_unfulfilled",
+                    )
+
+    def require_stages(self, depth: int, *, chosen: bool) -> None:
+        blocks = self.k // self.descriptor.k
+        if blocks < depth:
+            how = "depth" if chosen else "the deepest that fits"
+            raise PlanError(
+                f"K = {self.k} is {blocks} block{'s' * (blocks != 1)} of {self.descriptor.k}, fewer than the "
+                f"{depth} stages ({how}); pass depth={max(blocks, 1)} or less",
+                code="insufficient_stages",
+                needed=depth,
+                available=blocks,
+            )
+
+
+def _aligned_quantities(operand: OperandSpec) -> list[tuple[str, int]]:
+    """What an alignment promises something about: the address, where known, and the strides between lines, bytes."""
+    address = [] if operand.address is None else [("its address", operand.address)]
+    between_lines = sorted(operand.strides)[1:]
+    return [*address, *(("a stride of", stride) for stride in between_lines)]

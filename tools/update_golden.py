@@ -1,0 +1,22 @@
+"""Write the golden kernels anew. Review the diff as code before committing it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.golden.cases import CASES, FOLDER, rendered  # the checkout has to be on the path first
+
+
+def main() -> None:
+    for stale in FOLDER.glob("*.cu"):
+        stale.unlink()
+    for name in CASES:
+        (FOLDER / f"{name}.cu").write_text(rendered(name), encoding="utf-8")
+        print(f"tests/golden/{name}.cu")
+
+
+if __name__ == "__main__":
+    main()
