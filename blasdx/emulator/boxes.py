@@ -32,7 +32,7 @@ class Window(NamedTuple):
     address: int
     shape: tuple[int, ...]  # outermost first; the last is bytes of a row
     strides: tuple[int, ...]  # bytes
-    index: tuple[slice, ...]  # the same part of the tile, a byte array of the box's shape
+    inside: tuple[slice, ...]  # the same part of the tile, a byte array of the box's shape
 
 
 def windows(m: TensorMap, coordinates: tuple[int, ...], gather: bool) -> list[Window]:
@@ -59,7 +59,7 @@ def windows(m: TensorMap, coordinates: tuple[int, ...], gather: bool) -> list[Wi
     for i, row in enumerate(coordinates[1:]):
         window = _window(m, (coordinates[0], row))
         if window is not None:
-            found.append(window._replace(index=(slice(i, i + 1), window.index[1])))
+            found.append(window._replace(inside=(slice(i, i + 1), window.inside[1])))
     return found
 
 
@@ -102,7 +102,7 @@ def load(m: TensorMap, coordinates: tuple[int, ...], view: View, gather: bool) -
     whole = sum(int(np.prod(part.shape)) for part in parts) == int(np.prod(shape))
     tile = np.empty(shape, np.uint8) if whole else _filled(m, shape)
     for part in parts:
-        tile[part.index] = view(part.address, part.shape, part.strides)
+        tile[part.inside] = view(part.address, part.shape, part.strides)
     return _padded(m, _converted(m, tile.reshape(-1)))
 
 
@@ -112,7 +112,7 @@ def store(m: TensorMap, coordinates: tuple[int, ...], tile: NDArray[np.uint8], v
         raise DecodeError(f"a {m.dtype} map only loads: its padded shared-memory form cannot be stored")
     tile = tile.reshape(_tile_shape(m, gather))
     for part in windows(m, coordinates, gather):
-        view(part.address, part.shape, part.strides)[...] = tile[part.index]
+        view(part.address, part.shape, part.strides)[...] = tile[part.inside]
 
 
 _NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f64": 0x7FFFFFFFFFFFFFFF}

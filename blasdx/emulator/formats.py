@@ -91,13 +91,13 @@ def decode(codes: NDArray[Any], element: str) -> NDArray[Any]:
     float64 array, or int64 for integer types.
     """
     if element == "f16":
-        return codes.astype(np.uint16, copy=False).view(np.float16).astype(np.float64)
+        return _widened(codes.astype(np.uint16, copy=False).view(np.float16))
     if element == "bf16":
-        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+        return _widened((codes.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if element == "tf32":
-        return (codes.astype(np.uint32, copy=False) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        return _widened((codes.astype(np.uint32, copy=False) & np.uint32(0xFFFFE000)).view(np.float32))
     if element == "f32":
-        return codes.astype(np.uint32, copy=False).view(np.float32).astype(np.float64)
+        return _widened(codes.astype(np.uint32, copy=False).view(np.float32))
     if element == "f64":
         return codes.astype(np.uint64, copy=False).view(np.float64).copy()
     if element in INTEGERS:
@@ -105,6 +105,11 @@ def decode(codes: NDArray[Any], element: str) -> NDArray[Any]:
         kept = codes.astype(np.dtype(f"u{bits // 8}"))
         return (kept.view(np.dtype(f"i{bits // 8}")) if signed else kept).astype(np.int64)
     return _table(element)[codes.astype(np.uint8, copy=False)]
+
+
+def _widened(values: NDArray[Any]) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # a signalling NaN is data here
+        return values.astype(np.float64)
 
 
 def encode(values: NDArray[Any], element: str, *, rounding: Rounding = "rn", saturate: bool = False) -> NDArray[Any]:
@@ -131,8 +136,9 @@ def encode(values: NDArray[Any], element: str, *, rounding: Rounding = "rn", sat
         return x.view(np.uint64).copy()
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if element == "f32" and rounding == "rn" and not saturate:
-            words = x.astype(np.float32).view(np.uint32)
-            return np.where(np.isnan(x), np.uint32(0x7FFFFFFF), words)
+            words: NDArray[np.uint32] = x.astype(np.float32).view(np.uint32)
+            words[np.isnan(x)] = 0x7FFFFFFF
+            return words
         if element == "ue8m0":
             return _encode_exponent(x, rounding, saturate)
         return _encode_float(x, FLOATS[element], rounding, saturate) << np.uint32(
@@ -140,7 +146,7 @@ def encode(values: NDArray[Any], element: str, *, rounding: Rounding = "rn", sat
         )
 
 
-def _encode_integer(values: NDArray[Any], signed: bool, bits: int, saturate: bool) -> Any:
+def _encode_integer(values: NDArray[Any], signed: bool, bits: int, saturate: bool) -> NDArray[Any]:
     whole = np.asarray(values)
     if saturate:
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << min(bits, 63)) - 1)
@@ -168,11 +174,11 @@ def _encode_float(x: NDArray[np.float64], form: FloatFormat, rounding: Rounding,
     magnitude = np.abs(x)
     finite = np.isfinite(x)
     safe = np.where(finite, magnitude, 0.0)
-    exponent = np.maximum(np.frexp(safe)[1] - 1, form.least_exponent)
+    exponent = np.where(safe > 0, np.maximum(np.frexp(safe)[1] - 1, form.least_exponent), form.least_exponent)
     steps = round_to_integer(np.ldexp(safe, form.fraction - exponent), negative, rounding)
     # A significand that rounds up to the next power of two carries into the exponent field by itself.
     codes = ((exponent - form.least_exponent).astype(np.int64) << form.fraction) + steps.astype(np.int64)
-    upward = {"rn": True, "rna": True, "rz": False, "rm": negative, "rp": ~negative}[rounding]
+    upward: Any = {"rn": True, "rna": True, "rz": False, "rm": negative, "rp": ~negative}[rounding]
     overflow = codes > form.largest
     saturated = saturate or (form.infinity is None and form.nan is None)
     beyond = form.infinity if form.infinity is not None else form.nan

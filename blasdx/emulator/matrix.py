@@ -73,7 +73,7 @@ def decode_shared(bits: int, target: str) -> SharedDescriptor:
         if bits >> 53 & 255:
             refuse("bits 53-60", bits >> 53 & 255, "zero")
     swizzle = bits >> 61
-    if swizzle not in _SWIZZLE_CODES or (sm == 90 and swizzle == 1):
+    if swizzle not in _SWIZZLE_CODES:
         refuse("swizzle (bits 61-63)", swizzle, "0 (none), 2 (128B), 4 (64B), 6 (32B) or, from sm_100 on, 1")
     mask = (1 << width) - 1
     return SharedDescriptor(
@@ -87,7 +87,7 @@ def decode_shared(bits: int, target: str) -> SharedDescriptor:
 class Operand(NamedTuple):
     """Where an operand of one instruction lies in shared memory."""
 
-    index: NDArray[np.intp]  # 16-byte units: (rows, units along K), or (K, units along rows) when MN-major
+    units: NDArray[np.intp]  # 16-byte units: (rows, units along K), or (K, units along rows) when MN-major
     mask: int  # the same units as bits
     mn_major: bool
     bits: int  # of one element in shared memory
@@ -155,7 +155,7 @@ def read(shared: NDArray[Any], where: Operand) -> NDArray[Any]:
             f"an operand reaches shared address {where.mask.bit_length() * 16 - 1:#x}, "
             f"shared memory ends at {len(shared) * 16 - 1:#x}"
         )
-    units = shared[where.index]
+    units = shared[where.units]
     lines = units.view(np.uint8).reshape(len(units), -1)
     if where.bits == 4:
         codes = np.empty((lines.shape[0], lines.shape[1] * 2), np.uint8)

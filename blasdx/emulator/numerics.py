@@ -173,7 +173,7 @@ def _aligned_sum(
 ) -> Floats:
     """One pass of the model. Column by column: a (M, N, K) array of products would not fit a cache."""
     rows, columns = np.isfinite(a).all(axis=1), np.isfinite(b).all(axis=1)
-    special: NDArray[np.bool_] = ~(rows[:, None] & columns[None, :] & np.isfinite(c))
+    special = np.logical_not(np.logical_and.outer(rows, columns) & np.isfinite(c))
     through = a @ b.T + c if special.any() else None
     a, b, c = (np.where(np.isfinite(x), x, 0.0) for x in (a, b, c))
     largest: Exponents = _exponents(c, FLOATS[d].least_exponent)
