@@ -1,0 +1,125 @@
+"""Which path a descriptor lands on, and why.
+
+A path is a room with three things: its gates, its plan, its template. `check` asks the gates of every room.
+"""
+
+from __future__ import annotations
+
+from blasdx.descriptor import Descriptor, promote
+from blasdx.errors import GateError
+from blasdx.operators import Operator
+from blasdx.paths import legality, text
+from blasdx.paths.coverage import gaps
+from blasdx.paths.nearest import judged
+from blasdx.paths.operand import OperandSpec
+from blasdx.paths.report import PathReport
+from blasdx.paths.rules import PATHS, Finding, Gate, PathName, Query, Verdict
+from blasdx.paths.supermma import gates as supermma
+from blasdx.paths.utcmma import gates as utcmma
+from blasdx.paths.wgmma import gates as wgmma
+
+__all__ = ["CATALOGUE", "PATHS", "Finding", "Gate", "OperandSpec", "PathName", "PathReport", "check"]
+
+CATALOGUE: dict[str, tuple[Gate, ...]] = {
+    "any": legality.GATES,
+    "utcmma": utcmma.GATES,
+    "wgmma": wgmma.GATES,
+    "supermma": supermma.GATES,
+}
+"""Every gate, by path; "any" holds the rules of every path. fma has no gate of its own."""
+
+
+def check(
+    descriptor: Descriptor | Operator,
+    a: object = None,
+    b: object = None,
+    *,
+    require: PathName | None = None,
+) -> PathReport:
+    """Name the path that a descriptor lands on, with every gate of every path.
+
+    The path is what cuBLASDx 0.8 does with the descriptor. It does not depend on shared-memory capacity: a tile of which not
+    one stage fits has a path, and no plan.
+
+    Parameters
+    ----------
+    descriptor : Descriptor or Operator
+        Complete or half-built; what is missing is a missed gate.
+    a, b : array or OperandSpec, optional
+        Operands, or their shape, strides and type; their element types then count as well.
+    require : str, optional
+        The slowest path that will do.
+
+    Raises
+    ------
+    GateError
+        When `require` is given and the descriptor lands on a slower path; it lists every miss.
+    OperandError
+        When `a` or `b` is no array.
+    """
+    query = Query(
+        promote(descriptor),
+        None if a is None else OperandSpec.of(a, "a"),
+        None if b is None else OperandSpec.of(b, "b"),
+    )
+    report = _report(query)
+    if require is not None:
+        _require(report, require)
+    return report
+
+
+def _report(query: Query) -> PathReport:
+    gates: list[Finding] = []
+    notes: list[Finding] = []
+    for path, catalogue in CATALOGUE.items():
+        verdicts = judged(catalogue, query)
+        for gate, verdict in verdicts:
+            (notes if gate.advisory else gates).append(_finding(path, gate, verdict, query))
+    missed = {finding.path for finding in gates if not finding.met}
+    path = "unsupported" if "any" in missed else next(path for path in PATHS if path not in missed)
+    notes = [note for note in notes if note.path == "utcmma" or not note.met]
+    return PathReport(
+        path=path,
+        descriptor=query.descriptor,
+        a=query.a,
+        b=query.b,
+        gates=tuple(gates),
+        notes=tuple(notes),
+        gaps=gaps(query.descriptor, path),
+    )
+
+
+def _finding(path: str, gate: Gate, verdict: Verdict, query: Query) -> Finding:
+    return Finding(
+        path=path,
+        gate=gate.id,
+        met=verdict.met,
+        got=verdict.got,
+        need=verdict.need,
+        why=verdict.why or gate.why,
+        fixes=() if verdict.met else tuple(map(str, _harmless(path, verdict, query))),
+        hint=verdict.hint,
+        guarded=() if verdict.met else verdict.guarded,
+    )
+
+
+def _harmless(path: str, verdict: Verdict, query: Query) -> tuple[Operator, ...]:
+    """The fixes that do not miss a gate which is met now; all of them, when none is so."""
+    rules = legality.GATES + (CATALOGUE[path] if path != "any" else ())
+    met = {gate.id for gate, found in judged(rules, query) if found.met}
+
+    def breaks(fix: Operator) -> bool:
+        changed = Query(query.descriptor.with_(fix), query.a, query.b)
+        return any(gate.id in met and not found.met for gate, found in judged(rules, changed))
+
+    return tuple(fix for fix in verdict.fixes if not breaks(fix)) or verdict.fixes
+
+
+def _require(report: PathReport, require: str) -> None:
+    if require not in PATHS or require == "unsupported":
+        raise ValueError(f"require takes {', '.join(PATHS[:-1])}, not {require!r}")
+    if PATHS.index(report.path) <= PATHS.index(require):
+        return
+    error = GateError(text.refusal(report, require))
+    error.report, error.required, error.misses = report, require, report.misses(require)
+    raise error

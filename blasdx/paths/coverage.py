@@ -1,0 +1,42 @@
+"""Which kernels exist here so far. A path is what cuBLASDx would take; whether there is a kernel for it is said apart."""
+
+from __future__ import annotations
+
+from blasdx.descriptor import Descriptor
+from blasdx.elements import bf16, f16, f32
+from blasdx.operators import BlocksPerCluster, Precision
+from blasdx.paths.common import triple
+from blasdx.paths.rules import PathName
+
+KERNELS: dict[PathName, tuple[Precision, ...]] = {
+    "utcmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
+}
+"""By path, the types that the templates render."""
+
+
+def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
+    """Why there is no kernel for a descriptor that lands on a path; empty when there is one.
+
+    Whether its tile has a layout and fits in shared memory is the plan's answer.
+    """
+    found = []
+    precisions = KERNELS.get(path, ())
+    if not precisions:
+        found.append(f"{path} has no kernel so far")
+    elif descriptor.precision not in precisions:
+        found.append(f"{path} has no kernel for {triple(descriptor.precision)} so far")
+    if descriptor.blocks_per_cluster != (1, 1):
+        found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel so far")
+    bits = descriptor.required_mantissa_bits
+    if bits is not None:
+        found.append(f"RequiredMantissaBits({bits}) has no kernel so far{_mantissa(descriptor, bits)}")
+    return tuple(found)
+
+
+def _mantissa(descriptor: Descriptor, bits: int) -> str:
+    """What there is to emulate, if anything."""
+    element = descriptor.precision.c
+    holds = {"f32": 23, "f64": 52}.get(element.name)
+    if holds is None or {descriptor.precision.a, descriptor.precision.b} != {element}:
+        return f"; it emulates f32 and f64 products, and this one is {triple(descriptor.precision)}"
+    return f"; an {element} has {holds} mantissa bits" if bits > holds else ""
