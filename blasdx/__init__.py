@@ -1,1 +1,126 @@
-"""Tensor-core matrix multiplication from descriptors."""
+"""Tensor-core matrix multiplication from descriptors.
+
+A descriptor, a sum of operators, goes in at the top, and each step turns it into one more printable value::
+
+    Descriptor -> check() -> suggest_pipeline() -> render() -> compile() -> Gemm(...)(a, b)
+
+Everything up to the compiled kernel runs without a driver and without a GPU.
+"""
+
+from blasdx.codegen import KernelSource, render
+from blasdx.compiler import CompiledKernel, compile
+from blasdx.descriptor import Descriptor
+from blasdx.devices import Device
+from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, f64, s8, s16, s32, s64, tf32, u8, u16, u32, u64
+from blasdx.errors import (
+    ArchMismatchError,
+    BlasdxError,
+    CompileError,
+    DescriptorError,
+    GateError,
+    LaunchError,
+    NoDriverError,
+    OperandError,
+    PlanError,
+    SassError,
+    UnsupportedToolkitError,
+)
+from blasdx.gemm import Gemm, gemm
+from blasdx.operators import (
+    MM,
+    SM,
+    Alignment,
+    Arrangement,
+    Block,
+    BlockDim,
+    BlocksPerCluster,
+    EnableInputStreaming,
+    Function,
+    LeadingDimension,
+    MaxAlignment,
+    Precision,
+    RequiredMantissaBits,
+    Size,
+    StaticBlockDim,
+    Type,
+    WithPipeline,
+    arch_specific,
+    col_major,
+    family_specific,
+    generic,
+    real,
+    row_major,
+)
+from blasdx.paths import OperandSpec, PathReport, check
+from blasdx.pipeline import suggest_pipeline
+from blasdx.plan import PipelinePlan
+
+__all__ = [
+    # the steps, and the value that each makes
+    "Descriptor",
+    "check",
+    "PathReport",
+    "OperandSpec",
+    "suggest_pipeline",
+    "PipelinePlan",
+    "render",
+    "KernelSource",
+    "compile",
+    "CompiledKernel",
+    "Gemm",
+    "gemm",
+    "Device",
+    # operators and their tags
+    "Size",
+    "Precision",
+    "Type",
+    "real",
+    "Function",
+    "MM",
+    "Arrangement",
+    "row_major",
+    "col_major",
+    "LeadingDimension",
+    "Alignment",
+    "MaxAlignment",
+    "Block",
+    "BlockDim",
+    "StaticBlockDim",
+    "WithPipeline",
+    "EnableInputStreaming",
+    "BlocksPerCluster",
+    "RequiredMantissaBits",
+    "SM",
+    "generic",
+    "arch_specific",
+    "family_specific",
+    # element types
+    "Element",
+    "f16",
+    "bf16",
+    "tf32",
+    "f32",
+    "f64",
+    "e4m3",
+    "e5m2",
+    "s8",
+    "u8",
+    "s16",
+    "u16",
+    "s32",
+    "u32",
+    "s64",
+    "u64",
+    # errors
+    "BlasdxError",
+    "DescriptorError",
+    "GateError",
+    "PlanError",
+    "CompileError",
+    "UnsupportedToolkitError",
+    "SassError",
+    "OperandError",
+    "NoDriverError",
+    "ArchMismatchError",
+    "LaunchError",
+]

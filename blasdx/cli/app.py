@@ -1,0 +1,231 @@
+"""The commands: each turns its text into values, calls one function of the library and prints what that returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from blasdx.cli.text import descriptor_from_text
+from blasdx.codegen import render
+from blasdx.compiler import CompiledKernel, compile
+from blasdx.descriptor import Descriptor
+from blasdx.devices import Device
+from blasdx.errors import BlasdxError
+from blasdx.gemm import Gemm
+from blasdx.operands import padded
+from blasdx.paths import PathName, check
+from blasdx.pipeline import suggest_pipeline
+
+TILE = (
+    "Size(128,256,64) + Precision(bf16,bf16,f32) + Type(real) + Function(MM) + Arrangement(row,col,row) + Block() "
+    "+ BlockDim(128) + MaxAlignment() + WithPipeline() + EnableInputStreaming() + SM(1000,arch_specific)"
+)
+ILLEGAL, REFUSED = 2, 1
+
+app = typer.Typer(
+    name="blasdx",
+    help="Tensor-core matrix multiplication from descriptors.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+error_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+DescriptorText = Annotated[
+    str,
+    typer.Argument(metavar="DESCRIPTOR", help="The Python expression, its JSON, or a file with one of the two."),
+]
+Depth = Annotated[int | None, typer.Option(help="Stages in shared memory; the deepest that fits when left out.")]
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Print what the library refuses as it says it, without a traceback."""
+    from blasdx.devices.emulated import EmulationError
+
+    try:
+        yield
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            error_console.print(f"{error.title}: {problem['msg']}", markup=False)
+        raise typer.Exit(ILLEGAL) from None
+    except (BlasdxError, EmulationError, OSError) as error:
+        error_console.print(f"{type(error).__name__}: {error}", markup=False)
+        raise typer.Exit(REFUSED) from None
+
+
+def example(command: str) -> str:
+    """The help's last lines."""
+    return f"Example: `blasdx {command}`"
+
+
+@app.command("check", epilog=example(f'check "{TILE}" --require utcmma'))
+def check_command(
+    descriptor: DescriptorText,
+    require: Annotated[PathName | None, typer.Option(help="Exit with 1 when the landing path is slower.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Name the path that a descriptor lands on, and every gate with its reason."""
+    with reported():
+        report = check(descriptor_from_text(descriptor), require=require)
+        typer.echo(report.model_dump_json(indent=2) if as_json else str(report))
+
+
+@app.command("render", epilog=example(f'render "{TILE}" -o gemm.cu'))
+def render_command(
+    descriptor: DescriptorText,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if left out.")
+    ] = None,
+    depth: Depth = None,
+) -> None:
+    """Render the kernel of a descriptor as one CUDA C++ translation unit."""
+    with reported():
+        source = render(suggest_pipeline(descriptor_from_text(descriptor), depth=depth))
+        if output is None:
+            typer.echo(source.text, nl=False)
+        else:
+            typer.echo(f"{source.entry} -> {source.write(output)}")
+
+
+@app.command("compile", epilog=example(f'compile "{TILE}" -o build'))
+def compile_command(
+    descriptor: DescriptorText,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the .cu, .ptx and .cubin.")] = None,
+    depth: Depth = None,
+    cache: Annotated[bool, typer.Option(help="Look into the cache and write to it.")] = True,
+) -> None:
+    """Compile the kernel of a descriptor; needs no GPU and no driver."""
+    with reported():
+        kernel, seconds = compiled(descriptor, depth, cache=cache)
+        typer.echo(f"{kernel}; {seconds * 1000:.0f} ms")
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+            kernel.source.write(output / f"{kernel.entry}.cu")
+            (output / f"{kernel.entry}.ptx").write_text(kernel.ptx, encoding="utf-8")
+            (output / f"{kernel.entry}.cubin").write_bytes(kernel.cubin)
+            typer.echo(f"-> {output / kernel.entry}.cu, .ptx, .cubin")
+
+
+@app.command("sass", epilog=example(f"sass \"{TILE}\" --require 'UTC[A-Z]*MMA'"))
+def sass_command(
+    descriptor: DescriptorText,
+    require: Annotated[
+        str | None, typer.Option(help="Only count the opcodes that match; exit with 1 when there are none.")
+    ] = None,
+    depth: Depth = None,
+) -> None:
+    """Disassemble the kernel of a descriptor."""
+    with reported():
+        kernel, _ = compiled(descriptor, depth)
+        if require is None:
+            typer.echo(kernel.sass.text, nl=False)
+        else:
+            typer.echo(f"{kernel.sass.require(require)} instructions match {require} in {kernel.entry}")
+
+
+@app.command("run", epilog=example("run a.npy b.npy -o c.npy"))
+def run_command(
+    a: Annotated[Path, typer.Argument(help="A, (M, K), as .npy; bfloat16 is what ml_dtypes saves.")],
+    b: Annotated[Path, typer.Argument(help="B, (K, N).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the (M, N) result.")],
+    c: Annotated[Path | None, typer.Option("-c", help="C, (M, N), for beta.")] = None,
+    alpha: Annotated[float, typer.Option()] = 1.0,
+    beta: Annotated[float | None, typer.Option(help="0 when there is no C.")] = None,
+    descriptor: Annotated[
+        str | None,
+        typer.Option(
+            "-d", "--descriptor", help="The tile; left out, 128 x 256 x 64 of the operands' own type and order."
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or emulator; whichever fits when left out.")] = None,
+    depth: Depth = None,
+) -> None:
+    """Multiply two matrices: out = alpha * A * B + beta * C, on a GPU or else on the emulator."""
+    with reported():
+        host = {"a": load(a), "b": load(b)} | ({} if c is None else {"c": load(c)})
+        tile = descriptor_from_text(descriptor) if descriptor else tile_for(host["a"], host["b"])
+        gemm = Gemm(compile(render(suggest_pipeline(tile, depth=depth))), device)
+        operands = {name: on_device(gemm.device, tile, name, matrix) for name, matrix in host.items()}
+        start = time.perf_counter()
+        result = gemm.device.to_host(gemm(**operands, alpha=alpha, beta=beta))
+        seconds = time.perf_counter() - start
+        np.save(output, result)
+        m, n = result.shape
+        typer.echo(f"{m} x {n} x {host['a'].shape[1]} on {gemm.device.name} in {seconds:.2f} s -> {output}")
+
+
+@app.command("selftest", epilog=example("selftest -o selftest.json"))
+def selftest_command(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the JSON report.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or emulator; whichever fits when left out.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random operands.")] = 0,
+) -> None:
+    """Run a small set of products on whatever is present, against float64; exit with 1 when one is wrong."""
+    from blasdx.selftest import selftest
+
+    with reported():
+        report = selftest(device, seed=seed)
+        typer.echo(str(report))
+        if output is not None:
+            output.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            typer.echo(f"-> {output}")
+        if not report.passed:
+            raise typer.Exit(REFUSED)
+
+
+@app.command("env", epilog=example("env"))
+def env_command() -> None:
+    """Say what this machine and this installation have; paste it into a bug report."""
+    from blasdx.environment import environment
+
+    with reported():
+        found = environment()
+        width = max(map(len, found))
+        for name, value in found.items():
+            typer.echo(f"{name:{width}}  {value}")
+
+
+# ---- from text and files to values ----------------------------------------------------------------------------------
+
+
+def compiled(descriptor: str, depth: int | None, *, cache: bool = True) -> tuple[CompiledKernel, float]:
+    """The kernel of a descriptor, and the seconds that compiling it took."""
+    source = render(suggest_pipeline(descriptor_from_text(descriptor), depth=depth))
+    start = time.perf_counter()
+    kernel = compile(source, cache=cache)
+    return kernel, time.perf_counter() - start
+
+
+def load(path: Path) -> Any:
+    """A matrix from a file. NumPy stores bfloat16, which it does not know, as two opaque bytes."""
+    import ml_dtypes
+
+    matrix = np.load(path, allow_pickle=False)
+    return matrix.view(ml_dtypes.bfloat16) if matrix.dtype == np.dtype("V2") else matrix
+
+
+def tile_for(a: Any, b: Any) -> Descriptor:
+    """The default tile, for operands as they are; for the GPU that is present, if it has kernels."""
+    from blasdx.operators import Arrangement, Precision
+    from blasdx.selftest import default_sm
+
+    tile = descriptor_from_text(TILE)
+    order_a, order_b = ("row" if matrix.flags.c_contiguous else "col" for matrix in (a, b))
+    return tile.with_(Precision(a.dtype, b.dtype, "f32"), Arrangement(order_a, order_b, "row"), default_sm())
+
+
+def on_device(device: Device, tile: Descriptor, name: str, matrix: Any) -> Any:
+    """A loaded matrix where the device computes, its rows aligned as the kernel needs them."""
+    order = getattr(tile.arrangement, name)
+    if matrix.ndim != 2:
+        return device.namespace.asarray(matrix)  # for the kernel to refuse
+    return padded(device.namespace.asarray(matrix), order, namespace=device.namespace)

@@ -1,0 +1,158 @@
+"""The emulator as a device: NumPy arrays, and the very PTX that a GPU's driver would be given."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
+from blasdx.elements import Element
+from blasdx.emulator import EmulationError, GlobalMemory, Module, TensorMap
+from blasdx.operands import Operand, reject
+
+if TYPE_CHECKING:
+    from blasdx.compiler import CompiledKernel
+
+__all__ = ["EmulatedDevice", "EmulationError"]
+
+Schedule = Literal["eager", "lazy", "adversarial", "random"]
+
+
+class EmulatedDevice:
+    """A GPU of any architecture, in software.
+
+    Parameters
+    ----------
+    schedule : {"random", "eager", "lazy", "adversarial"}
+        When asynchronous operations take effect, within what the instruction set allows.
+    seed : int
+        Of the random schedule.
+    check : bool or "collect"
+        Raise the hazards that were found at the end of a launch, only list them, or do not look for them.
+    processors : int
+        CTAs that are resident at once.
+
+    Attributes
+    ----------
+    last : LaunchResult or None
+        Hazards, statistics and trace of the newest launch.
+    """
+
+    def __init__(
+        self,
+        *,
+        schedule: Schedule = "random",
+        seed: int = 0,
+        check: bool | Literal["collect"] = True,
+        processors: int = 2,
+    ) -> None:
+        self.schedule = schedule
+        self.seed = seed
+        self.check = check
+        self.processors = processors
+        self.last: Any = None
+
+    @property
+    def name(self) -> str:
+        """The emulator and how it schedules."""
+        return f"emulator (schedule {self.schedule}, seed {self.seed})"
+
+    def accepts(self, sm: int) -> bool:
+        """It runs kernels for any SM, and refuses the instructions that it does not know when it meets them."""
+        return True
+
+    @property
+    def namespace(self) -> Any:
+        """NumPy."""
+        return np
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """The array itself."""
+        held: np.ndarray[Any, Any] = array
+        return held
+
+    def view(self, name: str, array: object) -> Operand:
+        """Look at a NumPy array."""
+        if not isinstance(array, np.ndarray):
+            reject(
+                name,
+                "array-library",
+                f"{type(array).__module__}.{type(array).__name__}",
+                "a NumPy array",
+                "The emulator computes in host memory.",
+                f"numpy.asarray({name}), cupy.asnumpy({name}) for a CuPy array",
+            )
+        return Operand(
+            name, array.shape, array.strides, array.dtype, array.ctypes.data, array.flags.writeable, array=array
+        )
+
+    def empty(self, shape: tuple[int, int], element: Element, *, row_major: bool, stream: object) -> Any:
+        """A new NumPy array."""
+        return np.empty(shape, element.numpy_dtype, order="C" if row_major else "F")
+
+    def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, stream: object) -> None:
+        """out = factor * c, or zeros without c."""
+        out.array[...] = 0 if c is None else factor * c.array
+
+    def launch(self, kernel: CompiledKernel, launch: Launch, *, stream: object) -> None:
+        """Upload what the arguments name, run the kernel to its end, and copy the elements of the result back."""
+        plan = kernel.source.plan
+        memory = GlobalMemory()
+        uploads: dict[tuple[int, int], Any] = {}
+
+        def address(operand: Operand) -> int:
+            # out and c may be one array, which is then one buffer on the device too.
+            key = _key(operand)
+            if key not in uploads:
+                uploads[key] = memory.upload(_bytes(operand))
+            return int(uploads[key].address)
+
+        arguments = [
+            argument.bytes(address) if isinstance(argument, StructArgument) else _tensor_map(argument, address)
+            for argument in launch.arguments
+        ]
+        self.last = (
+            Module.from_ptx(kernel.ptx)
+            .get_function(kernel.source.entry)
+            .launch(
+                grid=(launch.blocks, 1, 1),
+                block=(plan.block_dim, 1, 1),
+                cluster=(1, 1, 1),
+                dynamic_smem=plan.smem_total,
+                memory=memory,
+                args=arguments,
+                schedule=self.schedule,
+                seed=self.seed,
+                check=self.check,
+                sms=self.processors,
+            )
+        )
+        # All bytes of the span, as hardware would: what a faulty kernel writes between the rows has to be seen.
+        written = uploads[_key(launch.writes)].read()
+        _bytes(launch.writes)[...] = np.ascontiguousarray(written).view(np.uint8)
+
+
+def _key(operand: Operand) -> tuple[int, int]:
+    return operand.address, len(_bytes(operand))
+
+
+def _bytes(operand: Operand) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The memory from the first to the last element of an operand with strides that are not negative, gaps included."""
+    steps = ((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
+    size = sum(steps) + operand.dtype.itemsize
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(operand.address))
+
+
+def _tensor_map(argument: TensorMapArgument, address: Callable[[Operand], int]) -> TensorMap:
+    spec = argument.spec
+    return TensorMap(
+        address(argument.operand),
+        dtype=spec.element.name,
+        dims=spec.dims,
+        strides_bytes=spec.strides_bytes,
+        box=spec.box,
+        swizzle=str(spec.swizzle),
+    )
