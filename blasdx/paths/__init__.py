@@ -38,8 +38,8 @@ def check(
 ) -> PathReport:
     """Name the path that a descriptor lands on, with every gate of every path.
 
-    The path is what cuBLASDx 0.8 does with the descriptor. It does not depend on shared-memory capacity: a tile of which not
-    one stage fits has a path, and no plan.
+    The path is what cuBLASDx 0.8 does with the descriptor. It does not depend on shared-memory capacity: a tile of
+    which not one stage fits has a path, and no plan.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from blasdx.descriptor import Descriptor
 from blasdx.elements import Element, f32, tf32
 from blasdx.operators import (
     SM,
+    UINT_MAX,
     Alignment,
     Arrangement,
     EnableInputStreaming,
@@ -72,6 +73,12 @@ def ratio(old: int, new: int) -> Fraction:
     return Fraction(max(old, new), min(old, new))
 
 
+def distance(old: Precision, new: Precision) -> tuple[int, int]:
+    """How much a change of precision changes: element types that differ, then bits by which they differ."""
+    pairs = [(x, y) for (_, x), (_, y) in zip(old, new, strict=True)]
+    return sum(x != y for x, y in pairs), sum(abs(x.bits - y.bits) for x, y in pairs)
+
+
 def neighbours(value: int, legal: Sequence[int]) -> tuple[int, ...]:
     """The nearest legal values below and above, nearest first."""
     below = [candidate for candidate in legal if candidate <= value][-1:]
@@ -80,9 +87,9 @@ def neighbours(value: int, legal: Sequence[int]) -> tuple[int, ...]:
 
 
 def around(value: int, step: int) -> tuple[int, ...]:
-    """The multiples of a step next to a value, both sides, without zero."""
+    """The multiples of a step next to a value, both sides, as far as they are legal extents."""
     below, above = value // step * step, -(-value // step) * step
-    return tuple(sorted({candidate for candidate in (below, above) if candidate}))
+    return tuple(sorted({candidate for candidate in (below, above) if 0 < candidate <= UINT_MAX}))
 
 
 def resized(descriptor: Descriptor, **extents: int) -> Size:
@@ -125,9 +132,9 @@ def alignment(query: Query) -> Verdict:
     short = [f"{name.upper()} {value} B" for name, value in has if value < 16]
     return Verdict(
         not short,
-        str(has) if given else f"no Alignment: one element, {has}",
+        str(has) if given else f"no Alignment, so {', '.join(str(value) for _, value in has)} B",
         "16 B or more for A, B and C",
-        why=f"{listed(short, 'and')}: too little." if short else "",
+        why=f"{listed(short, 'and')}: less than 16 B." if short else "",
         fixes=(Alignment(*(max(value, 16) for _, value in has)),),
     )
 
@@ -137,7 +144,7 @@ def architecture(path: str, numbers: Sequence[int], wrong: Callable[[SM], str]) 
 
     def judge(query: Query) -> Verdict:
         has = query.descriptor.get(SM)
-        need = f"SM({listed(numbers)}, arch_specific)"
+        need = f"arch_specific SM {listed(numbers)}"
         if has is None:
             why = f"{path} exists on some architectures only."
             return Verdict(False, "no SM", need, why, (SM(numbers[0], arch_specific),), guarded=("sm",))
@@ -229,12 +236,7 @@ def _matching(query: Query, precisions: Sequence[Precision]) -> tuple[Precision,
     return tuple(sorted(fitting, key=lambda p: p.c != c)[:1])
 
 
-# ---- gates that are the same on every tensor-core path ---------------------------------------------------------------
-
-
-def query(descriptor: Descriptor, a: OperandSpec | None = None, b: OperandSpec | None = None) -> Query:
-    """An example."""
-    return Query(descriptor, a, b)
+# ---- gates that both paths have -------------------------------------------------------------------------------------
 
 
 def common_gates(card: Descriptor, precisions: Sequence[Precision], source: str) -> dict[str, Gate]:
@@ -245,7 +247,7 @@ def common_gates(card: Descriptor, precisions: Sequence[Precision], source: str)
             "pipeline",
             "A descriptor for pipelines",
             "WithPipeline() is there.",
-            "The instruction reads tiles that a pipeline stages in shared memory; without one there is nothing to read.",
+            "The instruction reads tiles that a pipeline stages in shared memory; without one it has nothing to read.",
             source,
             pipeline,
             passing=passing,
@@ -255,8 +257,8 @@ def common_gates(card: Descriptor, precisions: Sequence[Precision], source: str)
             "input-streaming",
             "Operands straight from shared memory",
             "EnableInputStreaming() is there.",
-            "The tensor core reads operands from shared memory; the operator promises that nothing transforms them on the "
-            "way through registers.",
+            "The tensor core reads operands from shared memory itself; the operator promises that nothing transforms "
+            "them on the way.",
             source,
             input_streaming,
             passing=passing,
@@ -286,8 +288,8 @@ def common_gates(card: Descriptor, precisions: Sequence[Precision], source: str)
             "element-type",
             "Operands of exactly the descriptor's types",
             "Operands, where given, have exactly the descriptor's element types (float32 arrays for tf32).",
-            "The kernel reads the operands' bits as the descriptor's types and nothing converts them on the way. cuBLASDx "
-            "falls back to mma.sync for any other type, a layout-identical one included.",
+            "The kernel reads the operands' bits as the descriptor's types; nothing converts them on the way. cuBLASDx "
+            "falls back to mma.sync for any other type, even of the same layout.",
             source,
             element_type(precisions),
             applies=has_operands,

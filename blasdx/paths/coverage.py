@@ -1,4 +1,7 @@
-"""Which kernels exist here so far. A path is what cuBLASDx would take; whether there is a kernel for it is said apart."""
+"""Which kernels exist here so far.
+
+A path is what cuBLASDx would take; whether there is a kernel for it here is said apart from it.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,19 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
 
     Whether its tile has a layout and fits in shared memory is the plan's answer.
     """
+    if path == "unsupported":
+        return ("a rule of every path is missed",)
     found = []
     precisions = KERNELS.get(path, ())
     if not precisions:
-        found.append(f"{path} has no kernel so far")
+        found.append(f"{path} has no kernel")
     elif descriptor.precision not in precisions:
-        found.append(f"{path} has no kernel for {triple(descriptor.precision)} so far")
+        found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
     if descriptor.blocks_per_cluster != (1, 1):
-        found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel so far")
+        found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")
     bits = descriptor.required_mantissa_bits
     if bits is not None:
-        found.append(f"RequiredMantissaBits({bits}) has no kernel so far{_mantissa(descriptor, bits)}")
+        found.append(f"RequiredMantissaBits({bits}) has no kernel{_mantissa(descriptor, bits)}")
     return tuple(found)
 
 

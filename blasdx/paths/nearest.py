@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -11,7 +10,6 @@ from blasdx.descriptor import Descriptor
 from blasdx.operators import (
     SM,
     Alignment,
-    Arrangement,
     BlockDim,
     EnableInputStreaming,
     LeadingDimension,
@@ -21,9 +19,8 @@ from blasdx.operators import (
     WithPipeline,
 )
 from blasdx.paths import legality
-from blasdx.paths.common import ratio, reference_size
+from blasdx.paths.common import distance, ratio, reference_size
 from blasdx.paths.rules import Gate, Guarded, Path, Query, Verdict
-from blasdx.paths.utcmma.gates import distance
 
 
 def judged(gates: tuple[Gate, ...], query: Query) -> list[tuple[Gate, Verdict]]:
@@ -96,24 +93,17 @@ def _staged(descriptor: Descriptor) -> Descriptor:
 
 
 def _shapes(descriptor: Descriptor, path: Path) -> Iterator[Descriptor]:
-    """Arrangement, threads and tile: nearest first."""
-    old_size, old_order, old_block = descriptor.size, descriptor.arrangement, descriptor.get(BlockDim)
-    outer = []
-    blocks = (old_block, *path.block_dims) if old_block else path.block_dims
-    for order, block in product((old_order, *path.arrangements(descriptor)), blocks):
-        turned = sum(new != old for (_, new), (_, old) in zip(order, old_order, strict=True))
-        threads = ratio(old_block.threads, block.threads) if old_block else Fraction(block.threads)
-        outer.append(((turned, block != old_block, threads), order, block))
-    for _, order, block in sorted(outer, key=lambda entry: entry[0]):
-        placed = _placed(descriptor, order, block)
-        for size in sorted((old_size, *path.sizes(placed)), key=lambda size: _size_cost(old_size, size)):
-            yield _roomy(placed if size == old_size else placed.with_(size))
-
-
-def _placed(descriptor: Descriptor, order: Arrangement, block: BlockDim) -> Descriptor:
+    """Majorness and threads, for which there is one nearest choice, then the tile: nearest first."""
+    order = path.arrangement(descriptor)
     if order != descriptor.arrangement:
         descriptor = descriptor.with_(order)
-    return descriptor if block == descriptor.get(BlockDim) else descriptor.with_(block)
+    old_block = descriptor.get(BlockDim)
+    if old_block not in path.block_dims:
+        threads = old_block.threads if old_block else 1
+        descriptor = descriptor.with_(min(path.block_dims, key=lambda block: ratio(threads, block.threads)))
+    old = descriptor.size
+    for size in sorted((old, *path.sizes(descriptor)), key=lambda size: _size_cost(old, size)):
+        yield _roomy(descriptor if size == old else descriptor.with_(size))
 
 
 def _size_cost(old: Size, new: Size) -> tuple[Any, ...]:

@@ -68,10 +68,11 @@ class PathReport(BaseModel):
         """One nearest descriptor that lands on a path, everything changed together, and checked again.
 
         Nearest means, first things first: the fewest changes among Precision, SM and Type, then the smallest (element
-        types that differ, bits by which they differ, distance of the SM numbers); the fewest operands turned over in
-        Arrangement; the nearest BlockDim; the tile with the smallest product over M, N and K of larger / smaller extent,
-        of equals the largest. What has one answer only (pipeline operators, alignment of at least 16, leading dimensions no
-        shorter than the tile) is set. Without a Size, the card's tile of 128 x 256 with 128 bytes of K is the start.
+        types that differ, bits by which they differ, distance of the SM numbers); then the tile with the smallest
+        product over M, N and K of larger / smaller extent, of equals the largest. What has one nearest answer (pipeline
+        operators, an alignment of at least 16, the next BlockDim, K-major operands for types that need them, leading
+        dimensions no shorter than the tile) is set. Without a Size, the card's tile of 128 x 256 with 128 bytes of K is
+        the start.
 
         Parameters
         ----------

@@ -1,12 +1,12 @@
 """The shape of a rule and of its answer: `Gate`, `Verdict`, `Finding`, `PathReport`.
 
-A gate is one condition that a descriptor meets or misses on the way to a path. Gates are data: each names itself, its rule,
-the reason and the source, and carries descriptors that meet and miss it; ``docs/gates.md`` is made from them.
+A gate is one condition that a descriptor meets or misses on the way to a path. Gates are data: each names itself, its
+rule, the reason and the source, and carries descriptors that meet and miss it; ``docs/gates.md`` is made from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -126,8 +126,10 @@ class Path:
     gates : tuple of Gate
     targets, precisions, block_dims : tuple
         Every SM, Precision and BlockDim that passes.
-    arrangements, sizes : callable
-        Descriptor to the arrangements, and the sizes around its own, that are worth a try.
+    arrangement : callable
+        Descriptor to the arrangement nearest to its own that passes.
+    sizes : callable
+        Descriptor to the sizes, around its own, among which the nearest that passes is.
     """
 
     name: PathName
@@ -136,5 +138,5 @@ class Path:
     targets: tuple[SM, ...]
     precisions: tuple[Precision, ...]
     block_dims: tuple[BlockDim, ...]
-    arrangements: Callable[[Descriptor], tuple[Arrangement, ...]]
+    arrangement: Callable[[Descriptor], Arrangement]
     sizes: Callable[[Descriptor], tuple[Size, ...]]

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 from blasdx.descriptor import Descriptor
 from blasdx.operators import SM, Kind, Size
 from blasdx.paths.common import pair
-from blasdx.paths.rules import PATHS, Finding
+from blasdx.paths.rules import GUARDED, PATHS, Finding, PathName
 
 if TYPE_CHECKING:
     from blasdx.paths.report import PathReport
 
 WIDTH = 120
-INSTRUCTION = {"utcmma": "tcgen05", "wgmma": "wgmma", "supermma": "mma.sync", "any": "general"}
-_ARCHITECTURE_GATE = "sm"
+INSTRUCTION: dict[str, str] = {"utcmma": "tcgen05", "wgmma": "wgmma", "supermma": "mma.sync"}
+"""What the trade calls the instructions of a path."""
+
+FIXABLE = ("utcmma", "wgmma")
+"""Paths that `PathReport.fixed` climbs to."""
+
+_MARKS = ("met", "MISSED")
 
 
 def title(descriptor: Descriptor) -> str:
@@ -32,29 +37,22 @@ def report(answer: PathReport) -> str:
     lines = [f"{answer.path}   {title(answer.descriptor)}", ""]
     rules = answer.gates_of("any")
     if not all(finding.met for finding in rules):
-        lines += [*_section("rules of every path", rules), ""]
+        lines += ["  rules of every path", *_rows(rules, _MARKS), ""]
     for path in PATHS[: PATHS.index(answer.path) + 1]:
         gates = answer.gates_of(path)
         if gates:
             lines += [*_path(path, gates, answer.path), ""]
     if answer.notes:
-        lines += [*_section("notes", answer.notes, marks=("ok", "note")), ""]
+        lines += ["  notes", *_rows(answer.notes, ("ok", "note"), reasons=True), ""]
     lines += [f"  unsupported so far: {gap}" for gap in answer.gaps]
     return "\n".join(lines).rstrip()
 
 
 def refusal(answer: PathReport, required: str) -> str:
     """What `check(require=...)` raises with: verdict and count, every miss, and the joint fix."""
-    misses = answer.misses(required)
-    rows = _rows(misses, marks=None)
-    return "\n".join(
-        [
-            f"{title(answer.descriptor)} lands on {answer.path}: {_count(answer, required)}",
-            "",
-            *rows,
-            *_joint(answer, required),
-        ]
-    )
+    verdict = f"{title(answer.descriptor)} lands on {answer.path}: {_count(answer, required)}"
+    rows = _rows(answer.misses(required), indent="  ")
+    return "\n".join([verdict, "", *rows, *_joint(answer, required)])
 
 
 def _count(answer: PathReport, required: str) -> str:
@@ -63,60 +61,73 @@ def _count(answer: PathReport, required: str) -> str:
     missed = sum(not finding.met for finding in own)
     parts = []
     if general:
-        parts.append(f"{general} rule{'s' * (general > 1)} of every path broken")
-    if missed or not general:
+        parts.append(f"{general} rule{'s' * (general > 1)} of every path missed")
+    if missed:
         parts.append(f"{missed} of {len(own)} {INSTRUCTION[required]} gate{'s' * (len(own) > 1)} missed")
     return ", ".join(parts)
 
 
 def _joint(answer: PathReport, required: str) -> list[str]:
-    """The operators of the joint fix, where there is more than one miss to fix."""
-    if len(answer.misses(required)) < 2 or required not in ("utcmma", "wgmma"):
+    """The operators of the joint fix, or what a fix would need leave to change."""
+    if required not in FIXABLE:
         return []
     fixed = answer.fixed(required)
-    if fixed is None:
+    if fixed is not None:
+        changed = [operator for operator in fixed.operators if operator not in answer.descriptor.operators]
+        several = len(answer.misses(required)) > 1
+        return ["", f"  together: .with_({', '.join(map(str, changed))})"] if several else []
+    guarded = {name for finding in answer.misses(required) for name in finding.guarded}
+    leave = sorted(guarded, key=GUARDED.index)
+    if answer.fixed(required, allow=guarded) is None:
         return []
-    changed = [operator for operator in fixed.operators if operator not in answer.descriptor.operators]
-    return ["", f"  together: .with_({', '.join(map(str, changed))})"]
+    return ["", f"  together: report.fixed({required!r}, allow={{{', '.join(map(repr, leave))}}})"]
 
 
-def _path(path: str, gates: Sequence[Finding], landing: str) -> list[str]:
-    sm = next((finding for finding in gates if finding.gate == _ARCHITECTURE_GATE), None)
-    if sm is not None and not sm.met and landing != path and _elsewhere(sm):
+def _path(path: PathName, gates: Sequence[Finding], landing: str) -> list[str]:
+    sm = next((finding for finding in gates if finding.gate == "sm"), None)
+    if sm is not None and _elsewhere(sm):
         return [f"  {path}: {sm.why}"]
     missed = sum(not finding.met for finding in gates)
-    verdict = f"{missed} of {len(gates)} missed" if missed else f"all {len(gates)} met"
-    return _section(f"{path} ({INSTRUCTION[path]} gates): {verdict}", gates)
+    count = f"{missed} of {len(gates)} {INSTRUCTION[path]} gates missed"
+    if not missed:
+        count = (
+            f"all {len(gates)} {INSTRUCTION[path]} gates met" if len(gates) > 1 else f"the {INSTRUCTION[path]} gate met"
+        )
+    return [f"  {path}: {count}", *_rows(gates, _MARKS, reasons=path == landing)]
 
 
 def _elsewhere(sm: Finding) -> bool:
     """Whether the path is one of another architecture altogether, so that its other gates say nothing."""
-    given, fix = sm.got.partition(",")[0].rstrip(")"), (sm.fixes[0] if sm.fixes else "").partition(",")[0].rstrip(")")
-    return sm.got.startswith("SM(") and given != fix
+    return not sm.met and sm.got.startswith("SM(") and all(_number(sm.got) != _number(fix) for fix in sm.fixes)
 
 
-def _section(heading: str, findings: Sequence[Finding], marks: tuple[str, str] | None = ("met", "MISSED")) -> list[str]:
-    return [f"  {heading}", *_rows(findings, marks, indent="    ")]
+def _number(sm: str) -> str:
+    return sm.strip("SM()").partition(",")[0]
 
 
-def _rows(findings: Sequence[Finding], marks: tuple[str, str] | None, indent: str = "  ") -> list[str]:
-    """One row a finding; a missed one is followed by its reason and its fix."""
-    mark_width = max(map(len, marks)) + 2 if marks else 0
+def _rows(
+    findings: Sequence[Finding], marks: tuple[str, str] = ("", ""), *, reasons: bool = False, indent: str = "    "
+) -> list[str]:
+    """One row a finding; a missed one (with `reasons`, each) is followed by its reason and its fix."""
+    mark_width = max(len(mark) + 2 * bool(mark) for mark in marks)
     id_width = max(len(finding.gate) for finding in findings) + 3
     got_width = max(len(finding.got) for finding in findings) + 3
-    rest = " " * (len(indent) + mark_width + id_width)
+    margin = indent + " " * (mark_width + id_width)
     lines = []
     for finding in findings:
-        mark = marks[0 if finding.met else 1].ljust(mark_width) if marks else ""
+        mark = marks[0 if finding.met else 1].ljust(mark_width)
         lines.append(f"{indent}{mark}{finding.gate:<{id_width}}{finding.got:<{got_width}}needs {finding.need}")
-        if not finding.met or (marks and marks[0] == "ok"):
-            lines += [rest + line for line in wrap(finding.why, WIDTH - len(rest))]
-            lines += [rest + line for line in wrap(_fix(finding), WIDTH - len(rest), break_long_words=False)]
+        if reasons or not finding.met:
+            lines += _wrapped(finding.why, margin) + _wrapped(_fix(finding), margin)
     return lines
 
 
+def _wrapped(text: str, margin: str) -> list[str]:
+    return [margin + line for line in wrap(text, WIDTH - len(margin), break_long_words=False)]
+
+
 def _fix(finding: Finding) -> str:
-    told = finding.hint if finding.met else " or ".join((*finding.fixes, *filter(None, [finding.hint])))
-    if not told:
-        return ""
-    return f"fix: {told}" if not finding.met else told
+    if finding.met:
+        return finding.hint
+    told = " or ".join((*finding.fixes, *filter(None, [finding.hint])))
+    return f"fix: {told}" if told else ""

@@ -1,0 +1,1 @@
+"""mma.sync, on every architecture."""

@@ -11,7 +11,7 @@ from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, f64, s8, s32, t
 from blasdx.operators import SM, Precision, arch_specific
 from blasdx.paths.common import triple
 from blasdx.paths.rules import Gate, Query, Verdict
-from blasdx.paths.utcmma.gates import CARD
+from blasdx.paths.utcmma.limits import CARD
 
 SOURCE = "PTX ISA, mma.sync shapes and types; the mixed pairs observed on cuBLASDx 0.8.0"
 

@@ -1,100 +1,47 @@
 """The gates of tcgen05: every rule of cuBLASDx 0.8's Blackwell pipeline card.
 
-Miss one, and cuBLASDx runs mma.sync without a word. Where the observed behaviour of cuBLASDx 0.8.0 is more precise than the
-card, the observation is what stands here.
+Miss one, and cuBLASDx runs mma.sync without a word. Where the observed behaviour of cuBLASDx 0.8.0 is more precise than
+the card, the observation is what stands here.
 """
 
 from __future__ import annotations
 
-from blasdx import arch
 from blasdx.descriptor import Descriptor
-from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32, u8
+from blasdx.elements import bf16, e4m3, e5m2, f16, f32, s8, s32, tf32, u8
 from blasdx.operators import (
-    MM,
     SM,
     Arrangement,
-    Block,
     BlockDim,
     BlocksPerCluster,
-    EnableInputStreaming,
-    Function,
-    MaxAlignment,
     Precision,
     Size,
-    Type,
-    WithPipeline,
     arch_specific,
     col_major,
     family_specific,
     generic,
-    real,
     row_major,
 )
 from blasdx.paths import common
 from blasdx.paths.common import listed, neighbours, pair, ratio, resized, triple
 from blasdx.paths.rules import Gate, Path, Query, Verdict
+from blasdx.paths.utcmma import limits
+from blasdx.paths.utcmma.limits import (
+    BOX,
+    CARD,
+    COLUMNS,
+    INT8,
+    INTEGER_NUMBERS,
+    LEGAL_M,
+    NUMBERS,
+    PRECISIONS,
+    blocks,
+    columns,
+    legal_n,
+    pair_step,
+)
 
 SOURCE = "cuBLASDx 0.8 Blackwell pipeline card"
 OBSERVED = f"{SOURCE}; observed on cuBLASDx 0.8.0"
-
-NUMBERS = tuple(a.number for a in arch.ARCHS if a.tcgen05)
-INTEGER_NUMBERS = tuple(a.number for a in arch.ARCHS if a.tcgen05_integer)
-COLUMNS = 512
-BOX = 256
-LEGAL_M = (64, 128, 192, 256)
-
-FP8 = (e4m3, e5m2)
-INT8 = (s8, u8)
-PRECISIONS = (
-    Precision(f16, f16, f32),
-    Precision(f16, f16, f16),
-    Precision(bf16, bf16, f32),
-    Precision(tf32, tf32, f32),
-    *(Precision(a, b, c) for c in (f32, f16) for a in FP8 for b in FP8),
-    *(Precision(a, b, s32) for a in INT8 for b in INT8),
-)
-
-CARD = (
-    Size(128, 256, 64)
-    + Precision(bf16, bf16, f32)
-    + Type(real)
-    + Function(MM)
-    + Arrangement(row_major, col_major, row_major)
-    + Block()
-    + BlockDim(128)
-    + MaxAlignment()
-    + WithPipeline()
-    + EnableInputStreaming()
-    + SM(1000, arch_specific)
-)
-"""The card's own descriptor; it meets every gate."""
-
-
-# ---- arithmetic -----------------------------------------------------------------------------------------------------
-
-
-def _inputs(descriptor: Descriptor) -> set[Element]:
-    return {descriptor.precision.a, descriptor.precision.b}
-
-
-def legal_n(descriptor: Descriptor) -> tuple[int, ...]:
-    """Every N that the input types take with this majorness of B, whatever M is."""
-    inputs, k_major = _inputs(descriptor), common.k_major_b(descriptor)
-    if inputs & set(INT8):
-        return (*((8,) if k_major else ()), *range(16, BOX + 1, 16))
-    step = 16 if inputs & set(FP8) and not k_major else 8
-    return tuple(range(step, BOX + 1, step))
-
-
-def blocks(m: int) -> int:
-    """Accumulator blocks along M: of 128 lanes where M is a multiple of 128, of 64 otherwise."""
-    return m // 128 if m % 128 == 0 else -(-m // 64)
-
-
-def columns(m: int, n: int) -> int:
-    """Tensor-memory columns of an m x n accumulator: one 32-bit column an element, f16 included."""
-    return blocks(m) * n
-
 
 # ---- judges ---------------------------------------------------------------------------------------------------------
 
@@ -111,13 +58,13 @@ def _wrong_sm(sm: SM) -> str:
 
 def _precision(query: Query) -> Verdict:
     has, sm = query.descriptor.precision, query.descriptor.get(SM)
-    integer = has in PRECISIONS and bool(_inputs(query.descriptor) & set(INT8))
+    integer = has in PRECISIONS and bool(limits.inputs(query.descriptor) & set(INT8))
     no_integer = sm is not None and sm.arch in NUMBERS and sm.arch not in INTEGER_NUMBERS
     legal = [p for p in PRECISIONS if not (no_integer and p.a in INT8)]
     need = "f16, bf16, tf32 or fp8 inputs" if no_integer else "a combination that tcgen05 has"
     if has in legal:
         return Verdict(True, str(has), need, f"{triple(has)} is one.")
-    fixes = tuple(sorted(legal, key=lambda p: distance(has, p))[:1])
+    fixes = tuple(sorted(legal, key=lambda p: common.distance(has, p))[:1])
     if integer and sm is not None:
         why = f"SM {sm.arch} has no integer tcgen05.mma; SM {listed(INTEGER_NUMBERS, 'and')} have."
         return Verdict(
@@ -130,22 +77,17 @@ def _precision(query: Query) -> Verdict:
             ("precision", "sm"),
         )
     why = (
-        f"{triple(has)} is not among f16 -> f16, f32; bf16 -> f32; tf32 -> f32; e4m3 or e5m2 in any pairing -> f16, f32; "
-        f"s8 or u8 in any pairing -> s32."
+        f"{triple(has)} is not among f16 -> f16, f32; bf16 -> f32; tf32 -> f32; e4m3, e5m2 in any pairing -> f16, f32; "
+        "s8, u8 in any pairing -> s32."
     )
     return Verdict(False, str(has), need, why, fixes, guarded=("precision",))
-
-
-def distance(old: Precision, new: Precision) -> tuple[int, int]:
-    """How much a change of precision changes: element types that differ, then bits by which they differ."""
-    pairs = [(x, y) for (_, x), (_, y) in zip(old, new, strict=True)]
-    return sum(x != y for x, y in pairs), sum(abs(x.bits - y.bits) for x, y in pairs)
 
 
 def _block_dim(query: Query) -> Verdict:
     has = query.descriptor.get(BlockDim)
     met = has == BlockDim(128)
-    why = "These are the 128 epilogue threads, one for each lane of tensor memory"
+    sm = query.descriptor.get(SM)
+    why = f"{f'On SM {sm.arch} t' if sm and sm.arch in NUMBERS else 'T'}hese are the 128 epilogue threads"
     if has is None:
         why += "; left out, the choice is the library's."
     elif met:
@@ -153,12 +95,12 @@ def _block_dim(query: Query) -> Verdict:
     elif has.threads == 128:
         why += ", numbered along x alone."
     else:
-        why += "; 256 and 512 are the Hopper habit." if has.threads in (256, 512) else f", not {has.threads}."
+        why += f"; {has.threads} is the Hopper habit." if has.threads in (256, 512, 1024) else f", not {has.threads}."
     return Verdict(met, str(has or "no BlockDim"), "BlockDim(128)", why, (BlockDim(128),))
 
 
 def _size_m(query: Query) -> Verdict:
-    need = f"M of {listed(LEGAL_M)}"
+    need = f"M {listed(LEGAL_M)}"
     if query.descriptor.get(Size) is None:
         return common.no_size(query.descriptor, need)
     m = query.descriptor.m
@@ -177,14 +119,14 @@ def _size_n(query: Query) -> Verdict:
     legal, inputs = legal_n(descriptor), pair(descriptor.precision)
     step = legal[-1] - legal[-2]
     also = "8 or " if legal[0] < step else ""
-    need = f"N of {also}a multiple of {step} up to {BOX}"
+    need = f"N {also}a multiple of {step}, at most {BOX}"
     if descriptor.get(Size) is None:
         return common.no_size(descriptor, need)
-    n, major = descriptor.n, "K-major" if common.k_major_b(descriptor) else "N-major"
+    n, major = descriptor.n, "K-major" if common.k_major_b(descriptor) else "MN-major"
     if n in legal:
-        why = f"{n} = 8." if n == 8 else f"{n} = {n // step} x {step}."
+        why = f"{n} = {n // step} x {step}." if n % step == 0 else f"8 is the exception, with a {major} B."
     elif n > BOX:
-        why = f"One tcgen05.mma has at most {BOX} columns, and so has a TMA box; N = {n}."
+        why = f"One tcgen05.mma has at most {BOX} columns; N = {n}."
     else:
         why = f"{inputs} inputs with a {major} B: {n} = {n // step} x {step} + {n % step}."
     fixes = tuple(resized(descriptor, n=value) for value in neighbours(n, legal))
@@ -195,7 +137,7 @@ def _size_k(query: Query) -> Verdict:
     step = common.k_step(query.descriptor)
     size = query.descriptor.get(Size)
     limit = f"A TMA box has at most {BOX} elements along a dimension; K = {size.k}." if size else ""
-    return common.size_k(query, range(step, BOX + 1, step), f"K of a multiple of {step} up to {BOX}", limit)
+    return common.size_k(query, range(step, BOX + 1, step), f"K a multiple of {step}, at most {BOX}", limit)
 
 
 def _tensor_memory(query: Query) -> Verdict:
@@ -224,7 +166,7 @@ def _fitting(descriptor: Descriptor) -> tuple[Size, ...]:
 
 
 def _tf32(query: Query) -> bool:
-    return tf32 in _inputs(query.descriptor)
+    return tf32 in limits.inputs(query.descriptor)
 
 
 def _tf32_majorness(query: Query) -> Verdict:
@@ -239,18 +181,11 @@ def _asks_for_pair(query: Query) -> bool:
     return query.descriptor.blocks_per_cluster[0] % 2 == 0 and (sm is None or sm.arch in NUMBERS)
 
 
-def pair_step(descriptor: Descriptor) -> int:
-    """N of a pair's tile is a multiple of this."""
-    inputs = _inputs(descriptor)
-    wide = inputs & set(INT8) or (inputs & set(FP8) and not common.k_major_b(descriptor))
-    return 32 if wide else 16
-
-
 def _cta_pair(query: Query) -> Verdict:
     descriptor = query.descriptor
     cluster = BlocksPerCluster(*descriptor.blocks_per_cluster)
     step = pair_step(descriptor)
-    need = f"N of a multiple of {step} for the 2-CTA atom"
+    need = f"N a multiple of {step} for the 2-CTA atom"
     if descriptor.get(Size) is None:
         return common.no_size(descriptor, need)
     m, n, k = descriptor.m, descriptor.n, descriptor.k
@@ -263,8 +198,8 @@ def _cta_pair(query: Query) -> Verdict:
     if n % step == 0:
         return Verdict(True, got, need, f"{n} = {n // step} x {step}: pairs of CTAs multiply together.", hint=hint)
     why = (
-        f"{n} = {n // step} x {step} + {n % step}: cuBLASDx silently takes the 1-CTA atom, so that the cluster multicasts "
-        "but no pair multiplies together."
+        f"{n} = {n // step} x {step} + {n % step}: cuBLASDx silently takes the 1-CTA atom: the cluster "
+        "multicasts, but no pair multiplies together."
     )
     legal = tuple(value for value in legal_n(descriptor) if value % step == 0)
     fixes = tuple(resized(descriptor, n=value) for value in neighbours(n, legal))
@@ -276,7 +211,7 @@ def _cta_pair(query: Query) -> Verdict:
 _INT8 = CARD.with_(Precision(s8, s8, s32))
 _FP8 = CARD.with_(Precision(e4m3, e5m2, f32))
 _TF32 = CARD.with_(Precision(tf32, tf32, f32))
-_N_MAJOR = Arrangement(row_major, row_major, row_major)
+_MN_MAJOR = Arrangement(row_major, row_major, row_major)
 _SHARED = common.common_gates(CARD, PRECISIONS, SOURCE)
 
 
@@ -290,7 +225,8 @@ GATES = (
     Gate(
         "sm",
         "An architecture with tcgen05, built for exactly it",
-        f"SM is {listed(NUMBERS)} with arch_specific; family_specific and generic are refused, and 1200 and 1210 never reach it.",
+        f"SM is {listed(NUMBERS)} with arch_specific; family_specific and generic are refused, and 1200 and 1210 never "
+        "reach it.",
         "tcgen05 exists in the architecture-specific targets of these chips only (sm_100a, sm_103a, sm_107a, sm_110a).",
         OBSERVED,
         common.architecture("tcgen05", NUMBERS, _wrong_sm),
@@ -306,8 +242,8 @@ GATES = (
     Gate(
         "precision",
         "A combination of types that the instruction has",
-        "f16 -> f16 or f32; bf16 -> f32; tf32 -> f32; e4m3 and e5m2 in any pairing -> f16 or f32; s8 and u8 in any pairing "
-        "-> s32, on SM 1000 and 1100 only.",
+        "f16 -> f16 or f32; bf16 -> f32; tf32 -> f32; e4m3 and e5m2 in any pairing -> f16 or f32; s8 and u8 in any "
+        "pairing -> s32, on SM 1000 and 1100 only.",
         "These are the kinds of tcgen05.mma. SM 1030 and 1070 have no kind::i8, and no chip has one for double.",
         OBSERVED,
         _precision,
@@ -330,8 +266,8 @@ GATES = (
         "block-dim",
         "Exactly 128 threads",
         "BlockDim is (128), no other number and no other shape.",
-        "These are the 128 epilogue threads, one for each lane of tensor memory; the pipeline adds the warps that issue TMA and "
-        "MMA. 256 and 512 threads, the Hopper habit, leave the path.",
+        "These are the 128 epilogue threads, one for each lane of tensor memory; the pipeline adds the warps that issue "
+        "TMA and MMA. 256 and 512 threads, the Hopper habit, leave the path.",
         OBSERVED,
         _block_dim,
         passing=_examples(CARD),
@@ -344,7 +280,7 @@ GATES = (
         "size-m",
         "M in blocks of 64",
         "M is 64, 128, 192 or 256.",
-        "An accumulator block has 64 or 128 rows of tensor memory, and a TMA box at most 256 elements along a dimension.",
+        "An accumulator block has 64 or 128 rows, and a TMA box at most 256 elements along a dimension.",
         OBSERVED,
         _size_m,
         passing=_examples(CARD.with_(Size(192, 128, 64)), _FP8.with_(Size(192, 128, 64))),
@@ -358,9 +294,9 @@ GATES = (
     Gate(
         "size-n",
         "N in the instruction's steps",
-        "N is at most 256 and a multiple of 8 for 16-bit and tf32 inputs; for fp8 of 8 with a K-major B and of 16 otherwise; "
-        "for int8 a multiple of 16, or 8 with a K-major B.",
-        "One tcgen05.mma covers all N columns; the steps are those of its instruction descriptor and of the tile's layout.",
+        "N is at most 256 and a multiple of 8 for 16-bit and tf32 inputs; for fp8 of 8 with a K-major B and of 16 "
+        "otherwise; for int8 a multiple of 16, or 8 with a K-major B.",
+        "One tcgen05.mma covers all N columns, in the steps that its descriptor can say and the tile's layout has.",
         OBSERVED,
         _size_n,
         passing=_examples(
@@ -372,9 +308,9 @@ GATES = (
         failing=_examples(
             CARD.with_(Size(128, 60, 64)),
             CARD.with_(Size(128, 264, 64)),
-            _FP8.with_(Size(128, 24, 64), _N_MAJOR),
+            _FP8.with_(Size(128, 24, 64), _MN_MAJOR),
             _INT8.with_(Size(128, 24, 64)),
-            _INT8.with_(Size(128, 8, 64), _N_MAJOR),
+            _INT8.with_(Size(128, 8, 64), _MN_MAJOR),
             CARD.without(Size),
         ),
     ),
@@ -420,7 +356,7 @@ GATES = (
         applies=_tf32,
         passing=_examples(_TF32, _TF32.with_(Arrangement(row_major, col_major, col_major))),
         failing=_examples(
-            _TF32.with_(_N_MAJOR),
+            _TF32.with_(_MN_MAJOR),
             _TF32.with_(Arrangement(col_major, col_major, row_major)),
             _TF32.with_(Arrangement(col_major, row_major, row_major)),
         ),
@@ -429,9 +365,9 @@ GATES = (
     Gate(
         "cta-pair",
         "The 2-CTA atom under BlocksPerCluster",
-        "With an even number of blocks along M, N is a multiple of 16; of 32 for int8, and for fp8 with an N-major B.",
-        "An even cluster asks for pairs of CTAs that multiply together. A shape that the pair cannot take gets the 1-CTA atom, "
-        "in cuBLASDx without a diagnostic. A CUTLASS 256 x N pair tile is Size(128, N, K) here.",
+        "With an even number of blocks along M, N is a multiple of 16; of 32 for int8, and for fp8 with an MN-major B.",
+        "An even cluster asks for pairs of CTAs that multiply together. A shape that the pair cannot take gets the "
+        "1-CTA atom, in cuBLASDx without a diagnostic. A CUTLASS 256 x N pair tile is Size(128, N, K) here.",
         SOURCE,
         _cta_pair,
         applies=_asks_for_pair,
@@ -444,7 +380,7 @@ GATES = (
         failing=_examples(
             CARD.with_(BlocksPerCluster(2, 1), Size(128, 40, 64)),
             _INT8.with_(BlocksPerCluster(2, 1), Size(128, 48, 64)),
-            _FP8.with_(BlocksPerCluster(2, 1), Size(128, 48, 64), _N_MAJOR),
+            _FP8.with_(BlocksPerCluster(2, 1), Size(128, 48, 64), _MN_MAJOR),
         ),
     ),
 )
@@ -454,9 +390,9 @@ GATES = (
 # ---- the neighbourhood that a fix searches --------------------------------------------------------------------------
 
 
-def _arrangements(descriptor: Descriptor) -> tuple[Arrangement, ...]:
-    c = descriptor.arrangement.c
-    return tuple(Arrangement(a, b, c) for a in (row_major, col_major) for b in (row_major, col_major))
+def _arrangement(descriptor: Descriptor) -> Arrangement:
+    has = descriptor.arrangement
+    return Arrangement(row_major, col_major, has.c) if tf32 in limits.inputs(descriptor) else has
 
 
 def _sizes(descriptor: Descriptor) -> tuple[Size, ...]:
@@ -474,6 +410,6 @@ PATH = Path(
     targets=tuple(SM(number, arch_specific) for number in NUMBERS),
     precisions=PRECISIONS,
     block_dims=(BlockDim(128),),
-    arrangements=_arrangements,
+    arrangement=_arrangement,
     sizes=_sizes,
 )

@@ -8,7 +8,6 @@ from blasdx.operators import (
     SM,
     Arrangement,
     BlockDim,
-    Order,
     Precision,
     Size,
     arch_specific,
@@ -20,9 +19,8 @@ from blasdx.operators import (
 from blasdx.paths import common
 from blasdx.paths.common import around, listed, resized, triple
 from blasdx.paths.rules import Gate, Path, Query, Verdict
-from blasdx.paths.utcmma.gates import CARD as BLACKWELL_CARD
-from blasdx.paths.utcmma.gates import PRECISIONS as BLACKWELL_PRECISIONS
-from blasdx.paths.utcmma.gates import distance
+from blasdx.paths.utcmma.limits import CARD as BLACKWELL_CARD
+from blasdx.paths.utcmma.limits import PRECISIONS as BLACKWELL_PRECISIONS
 
 SOURCE = "observed on cuBLASDx 0.8.0, SM 900"
 PRECISIONS = BLACKWELL_PRECISIONS
@@ -64,14 +62,14 @@ def _wrong_sm(sm: SM) -> str:
 def _precision(query: Query) -> Verdict:
     has = query.descriptor.precision
     met = has in PRECISIONS
-    fixes = tuple(sorted(PRECISIONS, key=lambda p: distance(has, p))[:1])
+    fixes = tuple(sorted(PRECISIONS, key=lambda p: common.distance(has, p))[:1])
     why = f"{triple(has)} is one." if met else f"{triple(has)} is none."
     return Verdict(met, str(has), "a combination that wgmma has", why, fixes, guarded=("precision",))
 
 
 def _block_dim(query: Query) -> Verdict:
     has = query.descriptor.get(BlockDim)
-    need = f"BlockDim of {listed(WARPGROUPS)}"
+    need = f"BlockDim {listed(WARPGROUPS)}"
     if has is None:
         return Verdict(False, "no BlockDim", need, "Left out, the choice is the library's.", (BlockDim(128),))
     met = has.y == has.z == 1 and has.x in WARPGROUPS
@@ -89,7 +87,7 @@ def _block_dim(query: Query) -> Verdict:
 
 def _size_m(query: Query) -> Verdict:
     step, groups = m_step(query.descriptor), _warpgroups(query.descriptor)[0]
-    need = f"M of a multiple of {step}"
+    need = f"M a multiple of {step}"
     if query.descriptor.get(Size) is None:
         return common.no_size(query.descriptor, need)
     m = query.descriptor.m
@@ -101,7 +99,7 @@ def _size_m(query: Query) -> Verdict:
 
 def _size_n(query: Query) -> Verdict:
     step, groups = n_step(query.descriptor), _warpgroups(query.descriptor)[1]
-    need = f"N of a multiple of {step}"
+    need = f"N a multiple of {step}"
     if query.descriptor.get(Size) is None:
         return common.no_size(query.descriptor, need)
     n = query.descriptor.n
@@ -112,7 +110,7 @@ def _size_n(query: Query) -> Verdict:
 
 
 def _size_k(query: Query) -> Verdict:
-    return common.size_k(query, None, f"K of a multiple of {common.k_step(query.descriptor)}")
+    return common.size_k(query, None, f"K a multiple of {common.k_step(query.descriptor)}")
 
 
 def _not_16_bits(query: Query) -> bool:
@@ -156,8 +154,8 @@ GATES = (
     Gate(
         "precision",
         "A combination of types that the instruction has",
-        "f16 -> f16 or f32; bf16 -> f32; tf32 -> f32; e4m3 and e5m2 in any pairing -> f16 or f32; s8 and u8 in any pairing "
-        "-> s32.",
+        "f16 -> f16 or f32; bf16 -> f32; tf32 -> f32; e4m3 and e5m2 in any pairing -> f16 or f32; s8 and u8 in any "
+        "pairing -> s32.",
         "These are the types of wgmma.mma_async.",
         SOURCE,
         _precision,
@@ -234,9 +232,9 @@ GATES = (
 """Every rule, in the order in which a report lists them."""
 
 
-def _arrangements(descriptor: Descriptor) -> tuple[Arrangement, ...]:
+def _arrangement(descriptor: Descriptor) -> Arrangement:
     has = descriptor.arrangement
-    return (has, Arrangement(Order.row_major, Order.col_major, has.c))
+    return has if descriptor.precision.a.bits == 16 else Arrangement(row_major, col_major, has.c)
 
 
 def _sizes(descriptor: Descriptor) -> tuple[Size, ...]:
@@ -256,6 +254,6 @@ PATH = Path(
     targets=(SM(900, arch_specific),),
     precisions=PRECISIONS,
     block_dims=tuple(BlockDim(threads) for threads in WARPGROUPS),
-    arrangements=_arrangements,
+    arrangement=_arrangement,
     sizes=_sizes,
 )
