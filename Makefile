@@ -42,6 +42,10 @@ format: $(READY) ## let ruff write what it can
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
+docs: $(READY) ## the documentation in docs/_build
+	$(PY) -m pip install --quiet --group docs
+	$(PY) -m sphinx -W -b html docs docs/_build
+
 build: $(READY) ## wheel and sdist in dist/
 	$(PY) -m hatchling build
 

@@ -49,3 +49,20 @@ def test_wheel_holds_package_templates_and_licence(installed: Path) -> None:
     assert files_under(ROOT / "templates")
     assert files_under(installed / "blasdx" / "templates") == files_under(ROOT / "templates")
     assert list(installed.glob("blasdx-*.dist-info/licenses/LICENSE"))
+
+
+def test_a_kernel_renders_from_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
+    code = f"""
+import pathlib
+import blasdx as dx
+assert pathlib.Path(dx.__file__).is_relative_to({str(installed)!r}), dx.__file__
+tile = (
+    dx.Size(128, 64, 64) + dx.Precision("bf16", "bf16", "f32") + dx.Type("real") + dx.Function("MM")
+    + dx.Arrangement("row", "col", "row") + dx.Block() + dx.BlockDim(128) + dx.MaxAlignment() + dx.WithPipeline()
+    + dx.EnableInputStreaming() + dx.SM(1000, "arch_specific")
+)
+print(dx.render(dx.suggest_pipeline(tile, depth=2)).text)
+"""
+    text = python("-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert "tcgen05.mma" in text
+    assert "#include" not in text
