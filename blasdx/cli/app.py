@@ -47,17 +47,15 @@ Depth = Annotated[int | None, typer.Option(help="Stages in shared memory; the de
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def reported(*also: type[Exception]) -> Iterator[None]:
     """Print what the library refuses as it says it, without a traceback."""
-    from blasdx.devices.emulated import EmulationError
-
     try:
         yield
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             error_console.print(f"{error.title}: {problem['msg']}", markup=False)
         raise typer.Exit(ILLEGAL) from None
-    except (BlasdxError, EmulationError, OSError) as error:
+    except (BlasdxError, OSError, *also) as error:
         error_console.print(f"{type(error).__name__}: {error}", markup=False)
         raise typer.Exit(REFUSED) from None
 
@@ -150,7 +148,9 @@ def run_command(
     depth: Depth = None,
 ) -> None:
     """Multiply two matrices: out = alpha * A * B + beta * C, on a GPU or else on the emulator."""
-    with reported():
+    from blasdx.devices.emulated import EmulationError
+
+    with reported(EmulationError):
         host = {"a": load(a), "b": load(b)} | ({} if c is None else {"c": load(c)})
         tile = descriptor_from_text(descriptor) if descriptor else tile_for(host["a"], host["b"])
         gemm = Gemm(compile(render(suggest_pipeline(tile, depth=depth))), device)

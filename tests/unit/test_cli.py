@@ -1,0 +1,135 @@
+"""The command line says what the library says, and its exit status can be relied upon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import blasdx as dx
+from blasdx.cli.app import TILE, app
+from blasdx.cli.text import descriptor_from_text
+
+SMALL = TILE.replace("Size(128,256,64)", "Size(64,64,64)")
+SLOW_PATH = TILE.replace("BlockDim(128)", "BlockDim(256)")
+COMMANDS = ("check", "render", "compile", "sass", "run", "selftest", "env")
+
+
+def blasdx(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str) -> None:
+    result = blasdx(command, "--help")
+    assert result.exit_code == 0
+    assert f"blasdx {command}" in result.output.split("Example:")[1]
+
+
+def test_check_prints_the_report() -> None:
+    result = blasdx("check", TILE)
+    assert result.exit_code == 0
+    assert result.output.rstrip("\n") == str(dx.check(descriptor_from_text(TILE)))
+
+
+def test_check_as_json() -> None:
+    result = blasdx("check", descriptor_from_text(SLOW_PATH).model_dump_json(), "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["path"] == "supermma"
+
+
+def test_check_require() -> None:
+    assert blasdx("check", TILE, "--require", "utcmma").exit_code == 0
+    missed = blasdx("check", SLOW_PATH, "--require", "utcmma")
+    assert missed.exit_code == 1
+    assert "block-dim" in missed.stderr
+    assert blasdx("check", SLOW_PATH, "--require", "supermma").exit_code == 0
+    assert blasdx("check", TILE, "--require", "fastest").exit_code == 2
+
+
+def test_an_illegal_field_is_named_without_a_traceback() -> None:
+    result = blasdx("check", TILE.replace("128,256,64", "-1,256,64"))
+    assert result.exit_code == 2
+    assert "Size" in result.stderr
+    assert "-1" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_text_that_is_no_descriptor() -> None:
+    result = blasdx("check", "open('secret')")
+    assert result.exit_code == 1
+    assert "no operator is called open" in result.stderr
+
+
+def test_render(tmp_path: Path) -> None:
+    expected = dx.render(dx.suggest_pipeline(descriptor_from_text(TILE), depth=3)).text
+    assert blasdx("render", TILE, "--depth", 3).output == expected
+    result = blasdx("render", TILE, "--depth", 3, "-o", tmp_path / "gemm.cu")
+    assert result.exit_code == 0
+    assert (tmp_path / "gemm.cu").read_text() == expected
+
+
+def test_a_tile_that_does_not_fit() -> None:
+    result = blasdx("render", TILE, "--depth", 5)
+    assert result.exit_code == 1
+    assert "PlanError" in result.stderr
+
+
+def test_compile_and_sass(tmp_path: Path) -> None:
+    result = blasdx("compile", SMALL, "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert {path.suffix for path in tmp_path.iterdir()} == {".cu", ".ptx", ".cubin"}
+    proof = blasdx("sass", SMALL, "--require", "UTC[A-Z]*MMA")
+    assert proof.exit_code == 0, proof.output
+    assert proof.output.startswith("4 instructions match")
+    assert blasdx("sass", SMALL, "--require", "HMMA").exit_code == 1
+    assert "UTCHMMA" in blasdx("sass", SMALL).output
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)])
+def test_run(tmp_path: Path, dtype: np.dtype) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.integers(-3, 4, (5, 37)), random.integers(-3, 4, (37, 70))
+    c = random.integers(-3, 4, (5, 70)).astype(np.float32)
+    np.save(tmp_path / "a.npy", a.astype(dtype))
+    np.save(tmp_path / "b.npy", np.asfortranarray(b.astype(dtype)))
+    np.save(tmp_path / "c.npy", c)
+    files = [tmp_path / "a.npy", tmp_path / "b.npy", "-o", tmp_path / "out.npy"]
+    result = blasdx("run", *files, "--device", "emulator")
+    assert result.exit_code == 0, result.output
+    assert (np.load(tmp_path / "out.npy") == a @ b).all()
+    result = blasdx("run", *files, "-c", tmp_path / "c.npy", "--alpha", 2, "--beta", -1, "--device", "emulator")
+    assert result.exit_code == 0, result.output
+    assert (np.load(tmp_path / "out.npy") == 2 * (a @ b) - c).all()
+
+
+def test_run_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((8, 16), np.float16))
+    np.save(tmp_path / "b.npy", np.zeros((24, 8), np.float16))
+    result = blasdx("run", tmp_path / "a.npy", tmp_path / "b.npy", "-o", tmp_path / "c.npy", "--device", "emulator")
+    assert result.exit_code == 1
+    assert "OperandError" in result.stderr
+    assert not (tmp_path / "c.npy").exists()
+    result = blasdx("run", tmp_path / "none.npy", tmp_path / "b.npy", "-o", tmp_path / "c.npy")
+    assert result.exit_code == 1
+    assert "none.npy" in result.stderr
+
+
+def test_env() -> None:
+    result = blasdx("env")
+    assert result.exit_code == 0
+    assert "nvrtc in use" in result.output
+
+
+def test_without_its_packages_the_command_says_how_to_get_them() -> None:
+    code = "import sys; sys.modules['typer'] = None; from blasdx.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert run.stderr.strip() == "the command line needs typer: pip install 'blasdx[cli]'"
