@@ -203,7 +203,8 @@ def _run_nvrtc(source: KernelSource) -> _Products:
         ptx = _fetch(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).rstrip(b"\0").decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return cubin, ptx, log.rstrip("\0\n ")
+    # How long ptxas took is no property of the kernel: two compilations of one source are equal.
+    return cubin, ptx, re.sub(r"^.*Compile time = .*$\n?", "", log.rstrip("\0"), flags=re.MULTILINE).strip()
 
 
 def _fetch(program: nvrtc.nvrtcProgram, size_of: object, get: object) -> bytes:

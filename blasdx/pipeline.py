@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from blasdx.descriptor import Descriptor
 from blasdx.errors import PlanError
 from blasdx.operators import Operator
-from blasdx.paths import check
-from blasdx.paths.operand import OperandSpec
+from blasdx.paths import OperandSpec, PathName, PathReport, check
 from blasdx.paths.utcmma import planner as utcmma
 from blasdx.plan import PipelinePlan
 
@@ -23,7 +22,7 @@ class Planner(Protocol):
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
 
 
-_PLANNERS: dict[str, Planner] = {"utcmma": utcmma.plan}
+_PLANNERS: dict[PathName, Planner] = {"utcmma": utcmma.plan}
 
 
 def suggest_pipeline(
@@ -62,13 +61,10 @@ def suggest_pipeline(
     """
     _check_arguments(depth, scratch, strict, a, b)
     report = check(descriptor, a, b)
-    planner = _PLANNERS.get(report.path)
-    if planner is None:
-        check(descriptor, a, b, require="utcmma")  # raises: the landing path is another
-        raise PlanError(f"{descriptor} lands on {report.path}, for which there is no kernel yet", code="no_kernel")
     complete = report.descriptor
     if not report.supported:
-        raise PlanError(f"{complete!r}: {report.unsupported_reason}", code="no_kernel")
+        _refuse(report)
+    planner = _PLANNERS[report.path]
     if a is not None and b is not None:
         problem = _Problem(complete, OperandSpec.of(a), OperandSpec.of(b))
         problem.require_one_k()
@@ -79,6 +75,13 @@ def suggest_pipeline(
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)
     return plan
+
+
+def _refuse(report: PathReport) -> NoReturn:
+    """Raise for a descriptor that no kernel is there for: list the missed gates of the path its GPU is bought for."""
+    best: PathName = "wgmma" if "SM" not in report.descriptor.missing and report.descriptor.sm.arch == 900 else "utcmma"
+    check(report.descriptor, report.a, report.b, require=best)
+    raise PlanError(f"no kernel yet for {report.descriptor!r}: {'; '.join(report.gaps)}", code="no_kernel")
 
 
 def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b: object) -> None:

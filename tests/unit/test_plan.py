@@ -118,7 +118,7 @@ def test_mmas_a_k_block(size, blocks, steps, m):
 def test_a_stage_that_does_not_fit_has_a_path_and_no_plan():
     large = descriptor(256, 256, 256)
     assert dx.check(large).path == "utcmma"
-    with pytest.raises(PlanError, match=r"262,144 B .* 262,164 B .* 232,448 B") as caught:
+    with pytest.raises(PlanError, match=r"262,144 B .* 262,180 B .* 232,448 B") as caught:
         dx.suggest_pipeline(large)
     assert (caught.value.needed, caught.value.available) == (262_144 + 8 * (2 + 2) + 4, 232_448)
 
@@ -160,7 +160,7 @@ def test_a_path_without_a_kernel_says_what_keeps_from_tcgen05():
 
 
 def test_a_legal_precision_without_a_kernel():
-    with pytest.raises(PlanError, match=r"no tcgen05 kernel yet for Precision\(e4m3, e4m3, f32\)"):
+    with pytest.raises(PlanError, match=r"no kernel yet .* utcmma has no kernel for e4m3"):
         dx.suggest_pipeline(descriptor(precision=("e4m3", "e4m3", "f32")))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from blasdx import arch
 from blasdx.descriptor import Descriptor
-from blasdx.elements import bf16, f16, f32
 from blasdx.errors import PlanError
 from blasdx.layout.descriptors import Major, instruction_descriptor, mma_kind
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
@@ -24,9 +23,8 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
     Raises
     ------
     PlanError
-        When the descriptor is legal but no kernel is there for it yet.
+        When an operand's rows have no layout yet.
     """
-    _require_kernel(descriptor)
     accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
     a, b = operand_tiles(descriptor)
     barriers = _barriers(depth, accumulator.stages)
@@ -87,16 +85,6 @@ def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
         Major.K if arrangement.a is row_major else Major.MN,
         Major.MN if arrangement.b is row_major else Major.K,
     )
-
-
-def _require_kernel(descriptor: Descriptor) -> None:
-    precision = descriptor.precision
-    if precision.a not in (f16, bf16) or precision.c is not f32:
-        names = ", ".join(element.name for element in (precision.a, precision.b, precision.c))
-        raise PlanError(
-            f"no tcgen05 kernel yet for Precision({names}): so far f16 and bf16 inputs with f32 accumulation",
-            code="no_kernel",
-        )
 
 
 def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: AccumulatorTile) -> MmaLoop:

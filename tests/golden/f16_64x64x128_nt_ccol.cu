@@ -1,0 +1,450 @@
+// blasdx_gemm_f16_f16_f32_64x64x128_nt_ccol_d7_sm_110a
+//
+// Size(64, 64, 128) + Precision(f16, f16, f32) + Type(real) + Function(MM) +
+// Arrangement(col_major, row_major, col_major) + Block() + BlockDim(128) + Alignment(16, 16, 16) + WithPipeline()
+// + EnableInputStreaming() + SM(1100, arch_specific)
+// fingerprint e5fb7cd0a7e4, target sm_110a, 192 threads, 229,620 B of dynamic shared memory, one CTA per SM
+//
+// role        warps  threads at work  task
+// epilogue    0-3    128              tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31
+// mma_issue   4      1                A x B -> tensor memory; owns tensor memory
+// tma_load    5      1                A and B -> shared memory
+//
+// barrier     stages  arrivals  from                                           waited for by  a phase ends when
+// full             7         1  tma_load: arrive.expect_tx, then the bytes     mma_issue      the stage holds one K block
+// empty            7         1  mma_issue: tcgen05.commit                      tma_load       the MMAs have read the stage
+// acc_full         8         1  mma_issue: tcgen05.commit                      epilogue       the accumulator is complete
+// acc_empty        8       128  epilogue: every thread, after its last load    mma_issue      the accumulator has been read
+//
+// shared memory   offset    bytes
+// a                    0   114688
+// b               114688   114688
+// full            229376       56
+// empty           229432       56
+// acc_full        229488       64
+// acc_empty       229552       64
+// tmem_handle     229616        4
+
+// Fixed-width names for the integer types a kernel counts and addresses with.
+using u8 = unsigned char;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// A TMA tensor map: 128 opaque bytes, passed by value as a __grid_constant__ parameter (PTX ISA 5.5.8).
+struct alignas(64) TensorMap {
+  u8 opaque[128];
+};
+
+// ---- Configuration: every number of this kernel ----------------------------------------------------------------------
+
+constexpr u32 kTileM = 64;
+constexpr u32 kTileN = 64;
+constexpr u32 kTileK = 128;
+constexpr u32 kDepth = 7;  // stages in shared memory
+
+// One MMA multiplies kMmaM x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
+constexpr u32 kMmaM = 64;
+constexpr u32 kMmaBlocks = 1;
+constexpr u32 kMmaSteps = 8;
+constexpr u32 kInstruction = 0x04118010;  // f16 x f16 -> f32, 64 x 64, A MN-major, B MN-major
+
+// A, MN-major: a stage is 1 box of 64 rows x 128 K.
+constexpr u32 kAStageBytes = 16384;
+constexpr u32 kABoxes = 1;
+constexpr u32 kABoxElements = 64;
+constexpr u32 kABoxBytes = 16384;
+constexpr u64 kALayout = 0x4000404004000000;  // 128B swizzle, 1024 B between groups of 8 K, 16384 B between spans
+constexpr u32 kAStepsPerBox = 8;
+constexpr u32 kAStepBytes = 2048;  // from one MMA step along K to the next inside a box
+constexpr u32 kABlockBytes = 16384;  // from one MMA's rows of A to the next's
+
+// B, MN-major: a stage is 1 box of 64 columns x 128 K.
+constexpr u32 kBStageBytes = 16384;
+constexpr u32 kBBoxes = 1;
+constexpr u32 kBBoxElements = 64;
+constexpr u32 kBBoxBytes = 16384;
+constexpr u64 kBLayout = 0x4000404004000000;  // 128B swizzle, 1024 B between groups of 8 K, 16384 B between spans
+constexpr u32 kBStepsPerBox = 8;
+constexpr u32 kBStepBytes = 2048;  // from one MMA step along K to the next inside a box
+
+constexpr u32 kTmemColumns = 512;  // all of them: one CTA owns the SM
+constexpr u32 kAccStages = 8;
+constexpr u32 kAccColumns = 64;
+
+// The epilogue reads kChunk columns at a time, of which a thread gets kRun consecutive ones of one row.
+constexpr u32 kChunk = 32;
+constexpr u32 kRun = 16;
+
+constexpr u32 kThreads = 192;
+constexpr u32 kMmaIssueWarp = 4;
+constexpr u32 kTmaLoadWarp = 5;
+
+constexpr u32 kFullArrivals = 1;
+constexpr u32 kEmptyArrivals = 1;
+constexpr u32 kAccFullArrivals = 1;
+constexpr u32 kAccEmptyArrivals = 128;
+
+constexpr u32 kAOffset = 0;
+constexpr u32 kBOffset = 114688;
+constexpr u32 kFullOffset = 229376;
+constexpr u32 kEmptyOffset = 229432;
+constexpr u32 kAccFullOffset = 229488;
+constexpr u32 kAccEmptyOffset = 229552;
+constexpr u32 kTmemHandleOffset = 229616;
+
+// ---- PTX: one instruction, one function -----------------------------------------------------------------------------
+
+// True in exactly one lane of a converged warp, the same one each time.
+__device__ __forceinline__ bool elect_one() {
+  u32 elected;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "elect.sync _|p, 0xffffffff;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+// The 32-bit address PTX uses for shared memory.
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ u32 load_shared(u32 address) {
+  u32 value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous proxy, which arrives on them as well.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// One arrival that also announces `bytes` of asynchronous copies; the phase ends only when they have landed.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// May give up after a time limit of the hardware's choosing, hence the loop in mbarrier_wait.
+__device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// Blocks until the phase of this parity has completed. On a fresh barrier parity 1 passes at once.
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+
+__device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Copies one box to shared memory; the box's full bytes are counted on `barrier`, zero fill included.
+__device__ __forceinline__ void tma_load_2d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          destination),
+      "l"(&map), "r"(inner), "r"(outer), "r"(barrier)
+      : "memory");
+}
+
+// Whole warp. Writes the base address of `columns` tensor-memory columns to shared memory; blocks while they are taken.
+__device__ __forceinline__ void tmem_alloc(u32 handle, u32 columns) {
+  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(handle), "r"(columns)
+               : "memory");
+}
+
+__device__ __forceinline__ void tmem_relinquish_alloc_permit() {
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void tmem_dealloc(u32 tmem, u32 columns) {
+  asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(tmem), "r"(columns) : "memory");
+}
+
+__device__ __forceinline__ void tcgen05_fence_before_thread_sync() {
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+}
+
+__device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
+
+// D[tmem] = A * B (+ D when `accumulate`), asynchronously, issued by one thread.
+__device__ __forceinline__ void tcgen05_mma_f16(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %4, 0;\n\t"
+      "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem),
+      "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
+      : "memory");
+}
+
+// One arrival on `barrier` once every MMA this thread has issued is complete.
+__device__ __forceinline__ void tcgen05_commit(u32 barrier) {
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier)
+               : "memory");
+}
+
+// Threads 0-15 of the warp receive consecutive columns of tensor-memory lanes 0-15, threads 16-31 the next ones of the same
+// lanes. The wait stands in the same statement because the registers are undefined until then.
+__device__ __forceinline__ void tmem_load_16x32bx2_x16(u32 tmem, u32 (&r)[16]) {
+  asm volatile(
+      "tcgen05.ld.sync.aligned.16x32bx2.x16.b32\n\t"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, [%16], 16;\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]), "=r"(r[4]), "=r"(r[5]), "=r"(r[6]), "=r"(r[7]),
+        "=r"(r[8]), "=r"(r[9]), "=r"(r[10]), "=r"(r[11]), "=r"(r[12]), "=r"(r[13]), "=r"(r[14]), "=r"(r[15])
+      : "r"(tmem)
+      : "memory");
+}
+
+// ---- Shared memory ---------------------------------------------------------------------------------------------------
+
+// 32-bit shared-memory addresses of everything the roles touch.
+struct Storage {
+  u32 base;
+
+  __device__ u32 a(u32 stage) const { return base + kAOffset + stage * kAStageBytes; }
+  __device__ u32 b(u32 stage) const { return base + kBOffset + stage * kBStageBytes; }
+  __device__ u32 full(u32 stage) const { return base + kFullOffset + stage * 8; }
+  __device__ u32 empty(u32 stage) const { return base + kEmptyOffset + stage * 8; }
+  __device__ u32 acc_full(u32 stage) const { return base + kAccFullOffset + stage * 8; }
+  __device__ u32 acc_empty(u32 stage) const { return base + kAccEmptyOffset + stage * 8; }
+  __device__ u32 tmem_handle() const { return base + kTmemHandleOffset; }
+};
+
+// Position in a ring of `kStages` stages. The phase bit flips each time round: a consumer waits for `phase`, a producer
+// for the opposite one, which a fresh barrier passes at once.
+template <u32 kStages>
+struct Ring {
+  u32 stage = 0;
+  u32 phase = 0;
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// One thread, before anyone uses a barrier.
+__device__ void initialise_barriers(const Storage& storage) {
+  for (u32 stage = 0; stage < kDepth; ++stage) {
+    mbarrier_init(storage.full(stage), kFullArrivals);
+    mbarrier_init(storage.empty(stage), kEmptyArrivals);
+  }
+  for (u32 stage = 0; stage < kAccStages; ++stage) {
+    mbarrier_init(storage.acc_full(stage), kAccFullArrivals);
+    mbarrier_init(storage.acc_empty(stage), kAccEmptyArrivals);
+  }
+  fence_mbarrier_init();
+}
+
+// ---- Problem ---------------------------------------------------------------------------------------------------------
+
+// C = alpha * A * B + beta * C for an m x n x k problem; `out` receives it, `c` is read only where beta is not zero.
+struct Problem {
+  float* out;
+  const float* c;
+  u64 out_ld;  // elements between columns
+  u64 c_ld;
+  u32 m, n, k;
+  float alpha, beta;
+};
+static_assert(sizeof(Problem) == 56, "the host packs this struct");
+
+// The tiles of the output, column by column; CTA i takes every gridDim.x-th from i on.
+struct Tiles {
+  u32 m_tiles, count, k_blocks;
+
+  __device__ explicit Tiles(const Problem& problem)
+      : m_tiles((problem.m + kTileM - 1) / kTileM),
+        count(m_tiles * ((problem.n + kTileN - 1) / kTileN)),
+        k_blocks((problem.k + kTileK - 1) / kTileK) {}
+  __device__ u32 row(u32 tile) const { return tile % m_tiles * kTileM; }
+  __device__ u32 column(u32 tile) const { return tile / m_tiles * kTileN; }
+};
+
+// ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
+// Waits empty[stage]; fills the stage with one K block of A and B, whose bytes complete full[stage].
+__device__ void tma_load(const Storage& storage, const Tiles& tiles, const TensorMap& a_map, const TensorMap& b_map) {
+  Ring<kDepth> ring;
+  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+    const u32 row = tiles.row(tile);
+    const u32 column = tiles.column(tile);
+#pragma unroll 1
+    for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
+      const u32 k = k_block * kTileK;
+      const u32 full = storage.full(ring.stage);
+      mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
+      mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
+#pragma unroll
+      for (u32 box = 0; box < kABoxes; ++box) {
+        const u32 destination = storage.a(ring.stage) + box * kABoxBytes;
+        tma_load_2d(destination, a_map, row + box * kABoxElements, k, full);
+      }
+#pragma unroll
+      for (u32 box = 0; box < kBBoxes; ++box) {
+        const u32 destination = storage.b(ring.stage) + box * kBBoxBytes;
+        tma_load_2d(destination, b_map, column + box * kBBoxElements, k, full);
+      }
+      ring.advance();
+    }
+  }
+}
+
+// ---- Role mma_issue: one thread of its warp --------------------------------------------------------------------------
+
+// Where the operand of an MMA step starts inside its stage. Within a swizzle atom the hardware adds this offset first
+// and applies the XOR to the sum, so plain additions are enough.
+__device__ constexpr u32 a_offset(u32 block, u32 step) {
+  return block * kABlockBytes + step / kAStepsPerBox * kABoxBytes + step % kAStepsPerBox * kAStepBytes;
+}
+
+__device__ constexpr u32 b_offset(u32 step) {
+  return step / kBStepsPerBox * kBBoxBytes + step % kBStepsPerBox * kBStepBytes;
+}
+
+__device__ u64 matrix_descriptor(u64 layout, u32 address) { return layout | address >> 4; }
+
+// Waits acc_empty[acc] and, for each K block, full[stage]; multiplies; commits to empty[stage] and, after the last K block,
+// to acc_full[acc].
+__device__ void mma_issue(const Storage& storage, const Tiles& tiles, u32 tmem) {
+  Ring<kDepth> ring;
+  Ring<kAccStages> acc;
+  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+    mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
+    tcgen05_fence_after_thread_sync();
+    const u32 accumulator = tmem + acc.stage * kAccColumns;
+#pragma unroll 1
+    for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
+      mbarrier_wait(storage.full(ring.stage), ring.phase);
+      tcgen05_fence_after_thread_sync();
+#pragma unroll
+      for (u32 step = 0; step < kMmaSteps; ++step) {
+        const u64 b = matrix_descriptor(kBLayout, storage.b(ring.stage) + b_offset(step));
+#pragma unroll
+        for (u32 block = 0; block < kMmaBlocks; ++block) {
+          const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
+          tcgen05_mma_f16(accumulator + block * kTileN, a, b, kInstruction, k_block > 0 || step > 0);
+        }
+      }
+      tcgen05_commit(storage.empty(ring.stage));
+      ring.advance();
+    }
+    tcgen05_commit(storage.acc_full(acc.stage));
+    acc.advance();
+  }
+}
+
+// ---- Role epilogue: all threads of four warps ------------------------------------------------------------------------
+
+// Stores kRun consecutive columns of one row, and nothing outside the m x n output; neighbouring threads store neighbours.
+__device__ void store_run(const Problem& problem, const u32 (&acc)[kRun], u32 row, u32 column) {
+  float* out = problem.out + column * problem.out_ld + row;
+  const float* c = problem.c + column * problem.c_ld + row;
+#pragma unroll
+  for (u32 i = 0; i < kRun; ++i) {
+    if (row < problem.m && column + i < problem.n) {
+      const float old = problem.beta != 0.0f ? problem.beta * c[i * problem.c_ld] : 0.0f;
+      out[i * problem.out_ld] = problem.alpha * __uint_as_float(acc[i]) + old;
+    }
+  }
+}
+
+// Waits acc_full[acc]; reads the accumulator from tensor memory chunk by chunk and stores it; arrives on acc_empty[acc].
+__device__ void epilogue(const Storage& storage, const Tiles& tiles, const Problem& problem, u32 tmem) {
+  const u32 warp = threadIdx.x / 32;
+  const u32 lane = threadIdx.x % 32;
+  // An MMA of 64 rows fills lanes 0-15 of each quarter of 32; two threads share a row, the upper one its right half.
+  const u32 first_row = warp * 16 + lane % 16;
+  const u32 first_column = lane / 16 * kRun;
+  Ring<kAccStages> acc;
+  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+    const u32 row = tiles.row(tile) + first_row;
+    const u32 column = tiles.column(tile) + first_column;
+    mbarrier_wait(storage.acc_full(acc.stage), acc.phase);
+    tcgen05_fence_after_thread_sync();
+    const u32 accumulator = tmem + (warp * 32 << 16) + acc.stage * kAccColumns;
+#pragma unroll 1
+    for (u32 chunk = 0; chunk < kAccColumns; chunk += kChunk) {
+      u32 values[kRun];
+      tmem_load_16x32bx2_x16(accumulator + chunk, values);
+      store_run(problem, values, row + chunk / kTileN * kMmaM, column + chunk % kTileN);
+    }
+    tcgen05_fence_before_thread_sync();
+    mbarrier_arrive(storage.acc_empty(acc.stage));
+    acc.advance();
+  }
+}
+
+// ---- Kernel ----------------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+blasdx_gemm_f16_f16_f32_64x64x128_nt_ccol_d7_sm_110a(
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+    const __grid_constant__ Problem problem) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const Storage storage{shared_address(smem)};
+  const Tiles tiles(problem);
+  const u32 warp = threadIdx.x / 32;
+
+  if (warp == kTmaLoadWarp && elect_one()) {
+    tma_prefetch_map(a_map);
+    tma_prefetch_map(b_map);
+    initialise_barriers(storage);
+  }
+  if (warp == kMmaIssueWarp) {
+    tmem_alloc(storage.tmem_handle(), kTmemColumns);
+    tmem_relinquish_alloc_permit();
+  }
+  tcgen05_fence_before_thread_sync();
+  __syncthreads();
+  tcgen05_fence_after_thread_sync();
+  const u32 tmem = load_shared(storage.tmem_handle());
+
+  if (warp == kTmaLoadWarp) {
+    if (elect_one()) {
+      tma_load(storage, tiles, a_map, b_map);
+    }
+  } else if (warp == kMmaIssueWarp) {
+    if (elect_one()) {
+      mma_issue(storage, tiles, tmem);
+    }
+  } else {
+    epilogue(storage, tiles, problem, tmem);
+  }
+
+  tcgen05_fence_before_thread_sync();
+  __syncthreads();
+  tcgen05_fence_after_thread_sync();
+  if (warp == kMmaIssueWarp) {
+    tmem_dealloc(tmem, kTmemColumns);
+  }
+}
