@@ -1,0 +1,154 @@
+"""What a call hands to its device: seen by a device that records, and multiplies with NumPy instead."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import blasdx as dx
+from blasdx.devices.emulated import EmulatedDevice
+from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
+
+bf16 = ml_dtypes.bfloat16
+
+
+class Recorder(EmulatedDevice):
+    """The emulator's view of arrays without the emulator."""
+
+    def __init__(self) -> None:
+        super().__init__(processors=3)
+        self.launches: list[Launch] = []
+        self.scaled = 0
+
+    def launch(self, kernel: dx.CompiledKernel, launch: Launch, *, stream: object) -> None:
+        self.launches.append(launch)
+        launch.writes.array[...] = 7
+
+    def scale(self, *arguments: Any, **named: Any) -> None:
+        self.scaled += 1
+        super().scale(*arguments, **named)
+
+
+def gemm(a: str = "row", b: str = "col", c: str = "row") -> dx.Gemm:
+    tile = (
+        dx.Size(128, 64, 64)
+        + dx.Precision("bf16", "bf16", "f32")
+        + dx.Type("real")
+        + dx.Function("MM")
+        + dx.Arrangement(a, b, c)
+        + dx.Block()
+        + dx.BlockDim(128)
+        + dx.MaxAlignment()
+        + dx.WithPipeline()
+        + dx.EnableInputStreaming()
+        + dx.SM(1000, "arch_specific")
+    )
+    source = dx.render(dx.suggest_pipeline(tile, depth=2))
+    return dx.Gemm(dx.CompiledKernel(source=source, cubin=b"", ptx="", log=""), Recorder())
+
+
+def operands(m: int, n: int, k: int) -> tuple[Any, Any]:
+    return np.zeros((m, k), bf16), np.zeros((n, k), bf16).T
+
+
+def recorded(product: dx.Gemm) -> Launch:
+    (launch,) = product.device.launches
+    return launch
+
+
+def test_a_call_is_two_maps_and_a_struct() -> None:
+    product = gemm()
+    a, b = np.zeros((200, 80), bf16)[:, :72], np.zeros((130, 72), bf16).T
+    c, out = np.zeros((200, 130), np.float32), np.zeros((200, 133), np.float32)[:, :130]
+    assert product(a, b, c, alpha=1.5, beta=-2, out=out) is out
+    launch = recorded(product)
+    a_map, b_map, problem = launch.arguments
+    assert isinstance(a_map, TensorMapArgument)
+    assert isinstance(b_map, TensorMapArgument)
+    assert isinstance(problem, StructArgument)
+    assert (a_map.operand.array is a, b_map.operand.array is b) == (True, True)
+    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((72, 200), (160,), (64, 128))
+    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((72, 130), (144,), (64, 64))
+    packed = problem.bytes(lambda operand: {"out": 4096, "c": 8192}[operand.name])
+    assert struct.unpack("<QQQQIIIff4x", packed) == (4096, 8192, 133, 130, 200, 130, 72, 1.5, -2)
+    assert launch.writes.array is out
+
+
+def test_mn_major_operands_and_a_column_major_result() -> None:
+    product = gemm("col", "row", "col")
+    a, b = np.zeros((72, 200), bf16).T, np.zeros((72, 136), bf16)
+    result = product(a, b)
+    a_map, b_map, problem = recorded(product).arguments
+    assert isinstance(a_map, TensorMapArgument)
+    assert isinstance(b_map, TensorMapArgument)
+    assert isinstance(problem, StructArgument)
+    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((200, 72), (400,), (64, 64))
+    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((136, 72), (272,), (64, 64))
+    assert struct.unpack("<QQQQIIIff4x", problem.bytes(lambda operand: 16)) == (16, 0, 200, 0, 200, 136, 72, 1, 0)
+    assert result.flags.f_contiguous
+    assert (result.shape, result.dtype) == ((200, 136), np.float32)
+    assert (result == 7).all()
+
+
+@pytest.mark.parametrize(("m", "n", "blocks"), [(1, 1, 1), (128, 64, 1), (129, 64, 2), (129, 65, 3), (1000, 1000, 3)])
+def test_no_more_blocks_than_tiles_or_processors(m: int, n: int, blocks: int) -> None:
+    product = gemm()
+    product(*operands(m, n, 8))
+    assert recorded(product).blocks == blocks
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 8), (5, 0, 8), (0, 0, 0)])
+def test_an_empty_result_launches_nothing(m: int, n: int, k: int) -> None:
+    product = gemm()
+    assert product(*operands(m, n, k)).shape == (m, n)
+    assert product.device.launches == []
+
+
+def test_an_empty_sum_is_beta_times_c() -> None:
+    product = gemm()
+    c = np.arange(15, dtype=np.float32).reshape(3, 5)
+    a, b = operands(3, 5, 0)
+    assert (product(a, b) == 0).all()
+    assert (product(a, b, c, beta=-0.5) == -0.5 * c).all()
+    assert product.device.launches == []
+
+
+def test_alpha_zero_does_not_read_a_and_b() -> None:
+    product = gemm()
+    a, b = (np.full(shape, np.nan, bf16) for shape in ((3, 8), (5, 8)))
+    c = np.ones((3, 5), np.float32)
+    assert (product(a, b.T, c, alpha=0, beta=3, out=c) == 3).all()
+    assert (c == 3).all()
+    assert product.device.launches == []
+
+
+def test_beta_zero_does_not_read_c() -> None:
+    product = gemm()
+    a, b = operands(3, 5, 0)
+    assert (product(a, b, np.full((3, 5), np.nan, np.float32), beta=0) == 0).all()
+    product(*operands(3, 5, 8), np.full((3, 5), np.nan, np.float32), beta=0)
+    problem = recorded(product).arguments[2]
+    assert isinstance(problem, StructArgument)
+    assert problem.operands[1] is None
+
+
+def test_nothing_is_touched_when_a_call_is_refused() -> None:
+    product = gemm()
+    a, b = operands(3, 5, 8)
+    out = np.full((3, 5), 9, np.float32)
+    for wrong in (
+        lambda: product(a.astype(np.float16), b, out=out),
+        lambda: product(a, b, out=out.T),
+        lambda: product(a, b, out, beta=1.0, out=out[::-1]),
+        lambda: product(a, b, out=out, alpha=None),
+        lambda: product(a.tolist(), b, out=out),
+    ):
+        with pytest.raises(dx.OperandError):
+            wrong()
+    assert (out == 9).all()
+    assert product.device.launches == []
+    assert product.device.scaled == 0
