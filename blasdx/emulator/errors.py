@@ -36,6 +36,12 @@ class EmulationError(Exception):
         self.line = line
         self.parameter = parameter
 
+    def locate(self, line: int) -> None:
+        """Add the PTX line when the error does not have one yet."""
+        if self.line is None:
+            self.line = line
+            self.args = (f"PTX line {line}: {self.args[0]}", *self.args[1:])
+
 
 class UnsupportedInstruction(EmulationError):
     """An instruction, or a form of one, that the emulator does not execute.

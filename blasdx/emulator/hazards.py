@@ -15,14 +15,41 @@ Keys are hashable tuples naming one synchronisation *event*, for example ``("mba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal
+
+from blasdx.emulator import wording
+from blasdx.emulator.ordering import (
+    BEFORE_FENCE,
+    CONSUMER_FENCE,
+    INIT_FENCE,
+    LEVELS,
+    WRITER_FENCE,
+    Clock,
+    Components,
+    Operation,
+    Stream,
+    Warp,
+    join,
+)
+from blasdx.emulator.records import CONFLICTS, Memory, Record, Side
 
 Severity = Literal["error", "warning"]
 Space = Literal["shared", "tensor"]
 Proxy = Literal["generic", "async", "tensor"]
 Key = tuple[Hashable, ...]
+
+# Keys that name something of one CTA, as second entry.
+_CTA_KEYS = ("mbarrier", "barrier", "group")
+_SIDES: dict[tuple[bool, bool], Side] = {
+    (True, False): "generic reads",
+    (True, True): "generic writes",
+    (False, False): "async reads",
+    (False, True): "async writes",
+}
+_TRIM_CLOCKS_AT = 1024
 
 
 @dataclass(frozen=True)
@@ -54,6 +81,21 @@ class Hazard:
         return f"{self.severity}: {self.kind}: {self.message}{times}"
 
 
+class _Cta:
+    """What the monitor keeps of a CTA."""
+
+    def __init__(self, dropped: Callable[[Record], None]) -> None:
+        self.memories: dict[Space, Memory] = {"shared": Memory(dropped), "tensor": Memory(dropped)}
+        self.warps: list[Warp] = []
+        self.operations: set[int] = set()
+        self.slots: list[tuple[int, int]] = []  # unused: component, last epoch
+        self.components: list[int] = []
+        self.barriers: dict[int, tuple[Warp, int, int]] = {}  # offset: initialising warp, its epoch, line
+        self.barriers_seen: set[tuple[int, int]] = set()  # component of the user, offset
+        self.columns = 0  # allocated, as bits
+        self.freed = 0
+
+
 class Monitor:
     """Happens-before bookkeeping of one launch.
 
@@ -64,25 +106,86 @@ class Monitor:
     """
 
     def __init__(self, describe_line: Callable[[int], str]) -> None:
-        raise NotImplementedError
+        self._describe = describe_line
+        self._components = Components()
+        self._agents: dict[int, Warp | Operation] = {}
+        self._numbers = count(1)
+        self._ctas: dict[int, _Cta] = {}
+        self._streams: dict[Key, Stream] = {}
+        self._keys: dict[Key, Clock] = {}
+        self._found: dict[tuple[str, tuple[int, ...]], Hazard] = {}
+        self._foreign = False  # some agent has accessed another CTA's memory
+        self._departed: Clock = {}  # what warps of CTAs that are gone knew
+        self._dead: set[int] = set()  # their components
 
     # agents
 
     def add_warp(self, cta: int, warp: int, name: str) -> int:
         """Register a warp and return its agent. `cta` is unique in the launch; `name` is used in messages."""
-        raise NotImplementedError
+        state = self._ctas[cta]
+        loads, stores = Stream(self._component(state)), Stream(self._component(state))
+        added = Warp(self._component(state), cta, name, loads, stores)
+        state.warps.append(added)
+        return self._number(added, state)
 
     def add_cta(self, cta: int, name: str) -> None:
         """Register a CTA before its warps. Its shared memory is fresh: nothing recorded conflicts with it."""
-        raise NotImplementedError
+        self._ctas[cta] = _Cta(self._dropped)
 
     def end_cta(self, cta: int, name: str, tensor_columns: int, unbalanced: list[tuple[int, int, int]]) -> None:
-        """The CTA has exited; its records may be dropped.
+        """The CTA has exited; its records may be dropped. A second call for the same CTA does nothing.
 
         `tensor_columns` is the number of tensor-memory columns still allocated; `unbalanced` lists
         ``(barrier offset, phase, pending bytes)`` of barriers whose transaction count is not zero.
         """
-        raise NotImplementedError
+        state = self._ctas.get(cta)
+        if state is None:
+            return
+        if tensor_columns:
+            text = f"{name} exits with {tensor_columns} tensor-memory columns: every tcgen05.alloc needs its dealloc"
+            self.report("error", "tensor-memory-not-freed", text, ())
+        for offset, phase, pending in unbalanced:
+            text = (
+                f"{name} exits while phase {phase} of the mbarrier at {offset:#x} has {pending} bytes pending: "
+                f"expect_tx and the bytes of the copies never balanced"
+            )
+            self.report("error", "expect-tx-unbalanced", text, ())
+        self._check_exit(state, name)
+        if self._foreign:
+            for warp in state.warps:
+                join(self._departed, warp.clock)
+        for number in state.operations:
+            self._agents.pop(number, None)
+        self._keys = {k: v for k, v in self._keys.items() if k[0] not in _CTA_KEYS or k[1] != cta}
+        self._streams = {k: v for k, v in self._streams.items() if k[1] != cta}
+        self._dead.update(state.components)
+        del self._ctas[cta]
+
+    def _check_exit(self, state: _Cta, name: str) -> None:
+        """Copies that may still use the shared memory of a CTA that is gone."""
+        clocks = [warp.clock for each in self._ctas.values() for warp in each.warps] + [self._departed]
+        memory = state.memories["shared"]
+        for side in ("async reads", "async writes"):
+            for record in memory.sides[side]:
+                agent = record.agent
+                if not isinstance(agent, Operation) or not agent.slot or any(record.ordered(c) for c in clocks):
+                    continue
+                does = "read" if side == "async reads" else "write"
+                text = (
+                    f"{name} exits while {self._who(record)} may still {does} its shared memory; {wording.cure(record)}"
+                )
+                self.report("error", "exit-before-copy-complete", text, (record.line,))
+
+    def _component(self, state: _Cta) -> int:
+        component = self._components.new()
+        state.components.append(component)
+        return component
+
+    def _number(self, agent: Warp | Operation, state: _Cta) -> int:
+        number = next(self._numbers)
+        self._agents[number] = agent
+        state.operations.add(number)
+        return number
 
     # accesses
 
@@ -97,7 +200,111 @@ class Monitor:
         and "atomic" for atomic updates, which do not conflict with each other. Accesses of generic proxy on both
         sides are not compared with each other: 16-byte granules are too coarse for them.
         """
-        raise NotImplementedError
+        state = self._ctas.get(cta)
+        if state is None or not mask:
+            return
+        who = self._agents[agent]
+        new = Record(who, write, mask, line, mode == "atomic")
+        warp = new.warp
+        clock = who.clock if isinstance(who, Warp) else who.start
+        self._foreign |= warp.cta != cta
+        if space == "tensor":
+            self._check_allocated(state, new)
+        side = _SIDES[proxy == "generic", write]
+        memory = state.memories[space]
+        for other in CONFLICTS[side]:
+            if mask & memory.unions[other]:
+                for old in memory.sides[other]:
+                    if old.mask & mask and not (old.atomic and new.atomic):
+                        self._compare(space, other.endswith("reads"), old, new, clock, write)
+        memory.supersede(side, new, clock)
+        memory.add(side, new)
+        memory.prune(side, self._observers(state))
+
+    def _observers(self, state: _Cta) -> Iterator[Warp]:
+        """Warps that may access this CTA's memory later, or issue operations that do."""
+        for each in self._ctas.values() if self._foreign else (state,):
+            yield from each.warps
+
+    def _compare(self, space: Space, old_reads: bool, old: Record, new: Record, clock: Clock, write: bool) -> None:
+        if old.component == new.component or old.agent is new.agent:
+            return
+        if old.ordered(clock):
+            self._check_fences(space, old_reads, old, new, clock, write)
+        elif old.engine == "tcgen05.ld" and clock.get(old.warp.component, 0) >= old.issued:
+            missing = "tcgen05.wait::ld is missing before the columns are handed over"
+            self._pair("warning", "tensor-load-not-waited", space, old_reads, old, new, write, missing)
+        elif old.engine == "tcgen05.st" and new.engine in ("tcgen05.ld", "tcgen05.st") and old.warp is new.warp:
+            missing = "tcgen05.wait::st is missing between the two"
+            self._pair("warning", "tensor-store-not-waited", space, old_reads, old, new, write, missing)
+        else:
+            kind = wording.conflict_kind(space, old, old_reads, write)
+            self._pair("error", kind, space, old_reads, old, new, write, wording.cure(old))
+
+    def _check_fences(self, space: Space, old_reads: bool, old: Record, new: Record, clock: Clock, write: bool) -> None:
+        """An ordered pair may still lack the fence between two kinds of memory access."""
+        if space == "shared" and not old.engine and not old_reads and not write:
+            self._check_proxy(old, new, clock)
+        if space == "shared" and new.engine not in wording.TENSOR_CORE[:3]:
+            return
+        own = old.warp is new.warp
+        if own and old.engine in ("", "tcgen05.ld", "tcgen05.st"):
+            return
+        if not old.ordered(new.warp.after):
+            missing = "tcgen05.fence::after_thread_sync is missing between the wait and the later instruction"
+            self._pair("warning", "missing-tcgen05-fence-after", space, old_reads, old, new, write, missing)
+        elif (
+            old.engine in ("tcgen05.ld", "tcgen05.st") and clock.get(old.warp.component + BEFORE_FENCE, 0) < old.issued
+        ):
+            missing = "tcgen05.fence::before_thread_sync is missing between the earlier instruction and the arrival"
+            self._pair("warning", "missing-tcgen05-fence-before", space, old_reads, old, new, write, missing)
+
+    def _check_proxy(self, old: Record, new: Record, clock: Clock) -> None:
+        """A generic write that an asynchronous operation reads."""
+        if clock.get(old.component + WRITER_FENCE, 0) >= old.epoch:
+            return
+        if clock.get(old.component + CONSUMER_FENCE, 0) >= old.epoch:
+            missing = "fence.proxy.async ran on the reader's side only; every writer should run it before the barrier"
+            self._pair("warning", "proxy-fence-by-reader-only", "shared", False, old, new, False, missing)
+        else:
+            missing = "fence.proxy.async is missing: the writer must run it between its writes and the barrier"
+            self._pair("error", "missing-proxy-fence", "shared", False, old, new, False, missing)
+
+    def _pair(
+        self,
+        severity: Severity,
+        kind: str,
+        space: Space,
+        old_reads: bool,
+        old: Record,
+        new: Record,
+        write: bool,
+        missing: str,
+    ) -> None:
+        lines = (old.line, new.line)
+        if not self._again(kind, lines):
+            text = (
+                f"{self._who(new)} {'writes' if write else 'reads'} {wording.place(space, old.mask & new.mask)}, "
+                f"which {self._who(old)} {'reads' if old_reads else 'writes'}; {missing}"
+            )
+            self.report(severity, kind, text, lines)
+
+    def _who(self, record: Record) -> str:
+        return wording.who(record, self._describe)
+
+    def _dropped(self, record: Record) -> None:
+        """Free the slot of an operation without records."""
+        agent = record.agent
+        if isinstance(agent, Operation):
+            agent.records -= 1
+            if agent.slot and not agent.records:
+                self._free_slot(agent)
+
+    def _free_slot(self, operation: Operation) -> None:
+        operation.slot = False
+        state = self._ctas.get(operation.warp.cta)
+        if state is not None:
+            state.slots.append((operation.component, operation.epoch))
 
     # asynchronous operations
 
@@ -107,66 +314,190 @@ class Monitor:
         `engine` is "tma-load", "tma-store", "bulk-copy", "cp.async", "mma", "cp", "shift", "tcgen05.ld", "tcgen05.st"
         or "wgmma". Operations of one `stream` (the tcgen05 pipeline of an issuing warp) run in issue order.
         """
-        raise NotImplementedError
+        warp = self._warp(agent)
+        state = self._ctas[warp.cta]
+        if engine in ("tcgen05.ld", "tcgen05.st"):
+            queue = warp.tensor_loads if engine == "tcgen05.ld" else warp.tensor_stores
+        elif stream is not None:
+            queue = self._stream(stream, state)
+        else:
+            component, epoch = state.slots.pop() if state.slots else (self._component(state), 0)
+            operation = Operation(warp, engine, line, component, component + 1, epoch + 1, True)
+            return self._number(operation, state)
+        queue.used = True
+        operation = Operation(warp, engine, line, queue.component, queue.component, queue.epoch, False)
+        return self._number(operation, state)
+
+    def _stream(self, key: Key, state: _Cta) -> Stream:
+        if key not in self._streams:
+            self._streams[key] = Stream(self._component(state))
+        return self._streams[key]
 
     def commit(self, agent: int, line: int, *, stream: Key) -> int:
         """tcgen05.commit: an agent that stands for the completion of all earlier operations of `stream`."""
-        raise NotImplementedError
+        warp = self._warp(agent)
+        state = self._ctas[warp.cta]
+        queue = self._stream(stream, state)
+        operation = Operation(warp, "commit", line, queue.component, queue.component, queue.close(), False)
+        return self._number(operation, state)
 
     def finish(self, operation: int, key: Key, *, reads_only: bool = False) -> None:
         """The operation is over (`reads_only`: has read its sources) for whoever acquires `key`."""
-        raise NotImplementedError
+        agent = self._agents[operation]
+        assert isinstance(agent, Operation)
+        agent.keys.append(key)
+        self._publish(key, agent.start)
+        join(self._keys[key], agent.over(reads_only))
+        if agent.slot and not agent.records and not reads_only:
+            self._free_slot(agent)
 
     def join(self, agent: int, operation: int) -> None:
         """The operation is over for `agent` itself (tcgen05.wait::ld, cp.async.wait_group of own copies)."""
-        raise NotImplementedError
+        warp, over = self._warp(agent), self._agents[operation]
+        assert isinstance(over, Operation)
+        warp.learn(over.over(False))
+        for queue in (over.warp.tensor_loads, over.warp.tensor_stores):
+            if over.component == queue.component and over.epoch == queue.epoch:
+                queue.close()
+
+    def _warp(self, agent: int) -> Warp:
+        found = self._agents[agent]
+        return found if isinstance(found, Warp) else found.warp
 
     # synchronisation
 
     def release(self, agent: int, key: Key, line: int) -> None:
         """`agent` publishes what it did so far under `key` (mbarrier arrive, bar.sync arrival, release store)."""
-        raise NotImplementedError
+        warp = self._warp(agent)
+        self._publish(key, warp.clock)
+        warp.step()
+
+    def _publish(self, key: Key, clock: Clock) -> None:
+        published = self._keys.get(key)
+        if published is None:
+            self._keys[key] = clock.copy()
+        else:
+            join(published, clock)
 
     def acquire(self, agent: int, key: Key, line: int) -> None:
         """`agent` is ordered after everything released or finished under `key`."""
-        raise NotImplementedError
+        published = self._keys.get(key)
+        if published is None:
+            return
+        found = self._agents[agent]
+        if isinstance(found, Operation):
+            found.start = found.start.copy()
+            join(found.start, published)
+            return
+        found.learn(published)
+        if len(found.clock) > _TRIM_CLOCKS_AT and not self._foreign:
+            found.forget(self._dead)
 
     def forget(self, key: Key) -> None:
         """Nobody can acquire `key` any more; its clock may be dropped."""
-        raise NotImplementedError
+        self._keys.pop(key, None)
 
     def fence(self, agent: int, kind: str, line: int) -> None:
         """A fence. `kind`: "proxy.async", "mbarrier_init", "tcgen05.before", "tcgen05.after", "wgmma"."""
-        raise NotImplementedError
+        warp = self._warp(agent)
+        if kind == "tcgen05.after":
+            warp.after = warp.snapshot()
+            return
+        clock, own, epoch = warp.writable(), warp.component, warp.epoch
+        if kind == "proxy.async":
+            clock[own + WRITER_FENCE] = epoch
+            for component in [c for c in clock if c % LEVELS == 0]:
+                clock[component + CONSUMER_FENCE] = max(clock[component], clock.get(component + CONSUMER_FENCE, 0))
+        elif kind == "mbarrier_init":
+            clock[own + INIT_FENCE] = epoch
+        elif kind == "tcgen05.before":
+            clock[own + BEFORE_FENCE] = epoch
+        else:
+            return
+        warp.step()
 
     def init_barrier(self, agent: int, cta: int, offset: int, line: int) -> None:
         """mbarrier.init by `agent`; using it from elsewhere wants fence.mbarrier_init and a thread sync between."""
-        raise NotImplementedError
+        warp, state = self._warp(agent), self._ctas[cta]
+        state.barriers[offset] = (warp, warp.epoch, line)
+        state.barriers_seen = {seen for seen in state.barriers_seen if seen[1] != offset}
 
     def use_barrier(self, agent: int, cta: int, offset: int, line: int) -> None:
         """An mbarrier is used (arrive, expect_tx, wait, or handed to an asynchronous operation) by `agent`."""
-        raise NotImplementedError
+        state = self._ctas.get(cta)
+        warp = self._warp(agent)
+        seen = (warp.component, offset)
+        if state is None or seen in state.barriers_seen or offset not in state.barriers:
+            return
+        state.barriers_seen.add(seen)
+        owner, epoch, init_line = state.barriers[offset]
+        if owner is warp:
+            return
+        text = f"{warp.name} ({self._describe(line)}) uses the mbarrier at {offset:#x}, which {owner.name} initialises "
+        text += f"({self._describe(init_line)}); "
+        if warp.clock.get(owner.component, 0) < epoch:
+            text += "nothing orders them: a bar.sync or cluster barrier is needed between"
+            self.report("error", "barrier-used-before-init", text, (init_line, line))
+        elif warp.clock.get(owner.component + INIT_FENCE, 0) < epoch:
+            text += "fence.mbarrier_init is missing between the initialisation and the barrier that publishes it"
+            self.report("warning", "missing-mbarrier-init-fence", text, (init_line, line))
 
     # tensor memory
 
     def allocate(self, agent: int, cta: int, column: int, columns: int, line: int) -> None:
         """tcgen05.alloc gave `columns` columns from `column` on."""
-        raise NotImplementedError
+        bits = ((1 << columns) - 1) << column
+        self._ctas[cta].columns |= bits
+        self._ctas[cta].freed &= ~bits
 
     def deallocate(self, agent: int, cta: int, column: int, columns: int, line: int) -> None:
         """tcgen05.dealloc: warn when an access to the columns is not ordered before."""
-        raise NotImplementedError
+        state, warp = self._ctas[cta], self._warp(agent)
+        bits = ((1 << columns) - 1) << column
+        state.columns &= ~bits
+        state.freed |= bits
+        memory = state.memories["tensor"]
+        for side in ("async reads", "async writes"):
+            for old in memory.sides[side]:
+                if wording.tensor_columns(old.mask) & bits and not old.ordered(warp.clock):
+                    text = (
+                        f"{warp.name} ({self._describe(line)}) frees {wording.place('tensor', old.mask)}, which "
+                        f"{self._who(old)} may still use; {wording.cure(old)}"
+                    )
+                    self.report("warning", "tensor-freed-while-used", text, (old.line, line))
+
+    def _check_allocated(self, state: _Cta, new: Record) -> None:
+        missing = wording.tensor_columns(new.mask) & ~state.columns
+        if not missing:
+            return
+        text = f"{self._who(new)} accesses {wording.place('tensor', missing)}, "
+        if missing & ~state.freed:
+            self.report("error", "tensor-not-allocated", text + "which were never allocated", (new.line,))
+        else:
+            self.report("warning", "tensor-used-after-free", text + "which were freed before", (new.line,))
 
     def registers_used_early(self, agent: int, load_line: int, line: int) -> None:
         """A register loaded by tcgen05.ld is used before tcgen05.wait::ld (warning)."""
-        raise NotImplementedError
+        text = (
+            f"{self._warp(agent).name} uses a register ({self._describe(line)}) of a tcgen05.ld "
+            f"({self._describe(load_line)}) before tcgen05.wait::ld"
+        )
+        self.report("warning", "tensor-load-registers-used-early", text, (load_line, line))
 
     # other findings of the machine
 
     def report(self, severity: Severity, kind: str, message: str, lines: tuple[int, ...]) -> None:
         """Add a finding that the machine made itself; deduplicated by kind and lines like all others."""
-        raise NotImplementedError
+        if not self._again(kind, lines):
+            self._found[kind, lines] = Hazard(severity, kind, message, lines)
+
+    def _again(self, kind: str, lines: tuple[int, ...]) -> bool:
+        found = self._found.get((kind, lines))
+        if found is None:
+            return False
+        self._found[kind, lines] = replace(found, count=found.count + 1)
+        return True
 
     def hazards(self) -> tuple[Hazard, ...]:
         """Everything found so far, errors first, each (kind, lines) once with its count."""
-        raise NotImplementedError
+        return tuple(sorted(self._found.values(), key=lambda h: (h.severity, h.kind, h.lines)))

@@ -1,0 +1,217 @@
+"""Loads, stores and atomics as generated code calls them; `w` is the running path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blasdx.emulator import memory
+from blasdx.emulator.errors import EmulationError
+from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_value, lanes_of, spread
+from blasdx.emulator.memory import Region
+from blasdx.emulator.warp import Path
+from blasdx.emulator.windows import GLOBAL_START, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+
+
+def granules(address: Value, mask: int, width: int) -> int:
+    """Bit mask of the 16-byte units that an access of `width` bytes a lane touches."""
+    if address.__class__ is not np.ndarray:
+        first = (address & 0xFFFFFF) >> 4
+        last = ((address & 0xFFFFFF) + width - 1) >> 4
+        return ((1 << last - first + 1) - 1) << first
+    offsets = address[memory.lane_index(mask)].astype(np.int64) & 0xFFFFFF
+    first = offsets >> 4
+    low, high = int(first.min()), int((offsets.max() + width - 1) >> 4)
+    if high - low > 8192:
+        hits = set(first.tolist()) | set(((offsets + width - 1) >> 4).tolist())
+        return sum(1 << h for h in hits)
+    flags = np.zeros(high - low + 1, np.bool_)
+    flags[first - low] = True
+    for extra in range(16, width + 15, 16):
+        flags[((offsets + min(extra, width - 1)) >> 4) - low] = True
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little") << low
+
+
+def note_shared(w: Path, address: Value, mask: int, width: int, write: bool, line: int, mode: str = "") -> None:
+    """Tell the hazard monitor about a generic access to shared memory."""
+    monitor = w.machine.monitor
+    if monitor is None:
+        return
+    rank = (int(address) if address.__class__ is not np.ndarray else int(address[lanes_of(mask)[0]])) >> 24
+    cta = w.cta if rank == w.cta.rank else w.cta.peer(rank)
+    monitor.access(
+        w.warp.agent, "shared", cta.number, granules(address, mask, width), write=write, proxy="generic", line=line,
+        mode=mode,
+    )  # fmt: skip
+
+
+def _local(w: Path, address: Value) -> tuple[Value, Region]:
+    """Every lane has its own local memory; they lie behind each other in one region."""
+    region = w.warp.local
+    if region is None:
+        raise EmulationError("access to local memory of a kernel that declares none")
+    size = w.machine.program.local_bytes
+    narrow = spread(address, 64).astype(np.int64)
+    lanes = narrow[list(lanes_of(w.mask))]
+    if int(lanes.min()) < 0 or int(lanes.max()) >= size:
+        raise EmulationError(f"local address {int(lanes.max()):#x} is outside the {size} bytes of a thread")
+    return (narrow + LANES.astype(np.int64) * size).astype(np.uint64), region
+
+
+def _resolve(
+    w: Path, space: str, address: Value, mask: int
+) -> tuple[str, Value, Callable[[int], Region]]:
+    """Space, address in it, and how to find the memory behind an address."""
+    if space == "generic":
+        space, address = generic(address, mask)
+    if space == "global":
+        return space, address, w.machine.memory.find
+    if space == "shared":
+        return space, address, w.cta.region
+    if space == "param":
+        return space, address, lambda _: w.machine.params
+    address, region = _local(w, address)
+    return space, address, lambda _: region
+
+
+def generic(address: Value, mask: int) -> tuple[str, Value]:
+    """The state space a generic address lies in, and the address in that space."""
+    varying = address.__class__ is np.ndarray
+    first = int(address[lanes_of(mask)[0]]) if varying else address
+    top = first & ~0xFFFFFFFF
+    if varying:
+        tops = address[list(lanes_of(mask))] >> np.uint64(32)
+        if top < GLOBAL_START and (tops != tops[0]).any():
+            raise EmulationError("the lanes of one generic access lie in different state spaces")
+    spaces = {SHARED_WINDOW: "shared", LOCAL_WINDOW: "local", PARAM_WINDOW: "param"}
+    if top in spaces:
+        return spaces[top], (address & np.uint64(0xFFFFFFFF)) if varying else address & 0xFFFFFFFF
+    return "global", address
+
+
+def load(w: Path, space: str, address: Value, size: int, count: int, mask: int, line: int, order: str = "") -> Any:
+    """ld: `count` elements of `size` bytes a lane. `order` names an acquiring form."""
+    space, address, choose = _resolve(w, space, address, mask)
+    if space == "shared":
+        note_shared(w, address, mask, size * count, False, line)
+    elif order:
+        synchronise(w, address, mask, line, acquire=True)
+    if space == "local" and address.__class__ is np.ndarray and not w.mask & (w.mask - 1):
+        found = memory.load(int(address[w.mask.bit_length() - 1]), mask, size, count, choose)
+    else:
+        found = memory.load(address, mask, size, count, choose)
+    return found
+
+
+def store(
+    w: Path, space: str, address: Value, size: int, values: Sequence[Value], mask: int, line: int, order: str = ""
+) -> None:
+    """st."""
+    w.machine.events += 1
+    space, address, choose = _resolve(w, space, address, mask)
+    if space == "shared":
+        note_shared(w, address, mask, size * len(values), True, line)
+    elif order:
+        synchronise(w, address, mask, line, release=True)
+    memory.store(address, mask, size, values, choose)
+
+
+def synchronise(
+    w: Path, address: Value, mask: int, line: int, *, acquire: bool = False, release: bool = False
+) -> None:
+    """Order through a flag in global memory, as far as the hazard monitor is concerned."""
+    monitor = w.machine.monitor
+    if monitor is None:
+        return
+    for lane in lanes_of(mask) if address.__class__ is np.ndarray else (0,):
+        key = ("global", int(lane_value(address, lane)))
+        if release:
+            monitor.release(w.warp.agent, key, line)
+        if acquire:
+            monitor.acquire(w.warp.agent, key, line)
+
+
+def atomic(
+    w: Path,
+    space: str,
+    address: Value,
+    size: int,
+    operands: Sequence[Sequence[Value]],
+    function: Callable[..., Value],
+    mask: int,
+    line: int,
+) -> Any:
+    """atom and red: `operands` holds the values of each element; `function(old, ...)` is the new value.
+
+    Returns
+    -------
+    The old values: one value, or one for each element.
+    """
+    w.machine.events += 1
+    space, address, choose = _resolve(w, space, address, mask)
+    count = len(operands)
+    if space == "shared":
+        note_shared(w, address, mask, size * count, True, line, "atomic")
+    else:
+        synchronise(w, address, mask, line, acquire=True, release=True)
+    lanes = memory.lane_index(mask)
+    if address.__class__ is np.ndarray and len(np.unique(address[lanes])) == len(lanes) and size < 16:
+        old = memory.load(address, mask, size, count, choose)
+        olds = [old] if count == 1 else list(old)
+        new = [spread(function(o, *values), 8 * size) for o, values in zip(olds, operands, strict=True)]
+        memory.store(address, mask, size, new, choose)
+        return old
+    out = [np.zeros((32, 2), np.uint64) if size == 16 else np.zeros(32, DTYPES[8 * size]) for _ in range(count)]
+    for lane in lanes.tolist():
+        at = int(lane_value(address, lane))
+        found = memory.load(at, 1 << lane, size, count, choose)
+        before = [found] if count == 1 else list(found)
+        after = [function(b, *(lane_value(v, lane) for v in vs)) for b, vs in zip(before, operands, strict=True)]
+        memory.store(at, 1 << lane, size, after, choose)
+        for k, value in enumerate(before):
+            out[k][lane] = (value & (1 << 64) - 1, value >> 64) if size == 16 else value
+    if not w.mask & (w.mask - 1):
+        lane = w.mask.bit_length() - 1
+        single = [lane_value(o, lane) for o in out]
+        return single[0] if count == 1 else single
+    return out[0] if count == 1 else out
+
+
+def load_matrix(w: Path, address: Value, count: int, transpose: bool, mask: int, line: int) -> list[Value]:
+    """ldmatrix.m8n8.b16: lanes 8 i .. 8 i + 7 point at the rows of matrix i."""
+    rows = _matrix_rows(w, address, count, mask)
+    note_shared(w, rows.astype(np.uint32), (1 << 8 * count) - 1, 16, False, line)
+    offsets = rows[: 8 * count].astype(np.int64)
+    region = w.cta.region(int(offsets[0]))
+    units = region.check_lanes(offsets.astype(np.uint64), 16) >> 4
+    data = region.vectors(8, 2)[units].view(np.uint16).reshape(count, 8, 8)
+    if transpose:
+        data = data.transpose(0, 2, 1)
+    return [np.ascontiguousarray(data[k]).reshape(32, 2).view(np.uint32)[:, 0] for k in range(count)]
+
+
+def store_matrix(
+    w: Path, address: Value, values: Sequence[Value], transpose: bool, mask: int, line: int
+) -> None:
+    """stmatrix.m8n8.b16."""
+    w.machine.events += 1
+    count = len(values)
+    rows = _matrix_rows(w, address, count, mask)
+    note_shared(w, rows.astype(np.uint32), (1 << 8 * count) - 1, 16, True, line)
+    offsets = rows[: 8 * count].astype(np.int64)
+    region = w.cta.region(int(offsets[0]))
+    units = region.check_lanes(offsets.astype(np.uint64), 16) >> 4
+    data = np.stack([np.ascontiguousarray(spread(v, 32)).view(np.uint16).reshape(8, 8) for v in values])
+    if transpose:
+        data = data.transpose(0, 2, 1)
+    region.vectors(8, 2)[units] = np.ascontiguousarray(data).reshape(-1, 8).view(np.uint64)
+
+
+def _matrix_rows(w: Path, address: Value, count: int, mask: int) -> Any:
+    if mask != 0xFFFFFFFF:
+        raise EmulationError("ldmatrix / stmatrix needs all 32 lanes")
+    del w
+    rows = spread(address, 32)
+    return rows if rows.dtype == np.uint32 else (rows & np.uint64(0xFFFFFFFF)).astype(np.uint32)

@@ -1,0 +1,467 @@
+"""Asynchronous copies as generated code calls them: TMA, bulk copies, cp.async, clusterlaunchcontrol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blasdx.emulator import access, memory
+from blasdx.emulator.asynchronous import Operation
+from blasdx.emulator.errors import EmulationError
+from blasdx.emulator.groups import CopyGroups
+from blasdx.emulator.lanes import Value, lane_value, lanes_of
+from blasdx.emulator.mbarrier import Barrier
+from blasdx.emulator.resident import Cta
+from blasdx.emulator.tensormap import TensorMap
+from blasdx.emulator.warp import Path, Wait
+
+
+def _varying(*values: Value) -> bool:
+    return any(v.__class__ is np.ndarray for v in values)
+
+
+def _issuers(w: Path, mask: int, *values: Value) -> tuple[int, ...]:
+    """Lanes that issue; when all operands agree, one for all of them."""
+    del w
+    lanes = lanes_of(mask)
+    return lanes if _varying(*values) else lanes[:1]
+
+
+def read_map(w: Path, address: int) -> TensorMap:
+    """The tensor map at a generic address (parameter, constant or global space)."""
+    if address % 64:
+        raise EmulationError(f"the tensor map at {address:#x} is not 64-byte aligned")
+    space, at = access.generic(address, w.mask)
+    region = w.machine.params if space == "param" else w.machine.memory.find(at) if space == "global" else None
+    if region is None:
+        raise EmulationError(f"a tensor map cannot lie in {space} memory")
+    if at < region.start or at + 128 > region.stop:
+        raise region.outside(at, 128)
+    first = at - region.origin
+    return TensorMap.from_bytes(region.data[first : first + 128].tobytes())
+
+
+def _issue(w: Path, kind: str, line: int) -> int:
+    return w.monitor.issue(w.warp.agent, kind, line) if w.monitor is not None else 0
+
+
+def completed(w: Path, barrier: Barrier, count: int, agent: int) -> None:
+    """An asynchronous operation signals `count` bytes to a barrier."""
+    if w.monitor is not None:
+        w.monitor.finish(agent, barrier.key)
+    if barrier.transfer(-count):
+        w.machine.flipped(barrier)
+
+
+def _destinations(
+    w: Path, destination: int, barrier: int, pair: bool, multicast: int | None
+) -> list[tuple[Cta, int, int, int]]:
+    """(CTA, shared offset, rank of the barrier's CTA, offset of the barrier) of each copy of the data."""
+    offset, bar_offset = destination & 0xFFFFFF, barrier & 0xFFFFFF
+    rank, bar_rank = destination >> 24, barrier >> 24
+    if multicast is None:
+        if not pair and rank != bar_rank:
+            raise EmulationError(
+                f"the barrier (cluster rank {bar_rank}) must be in the destination CTA (rank {rank}) "
+                "without .cta_group::2"
+            )
+        if pair and rank >> 1 != bar_rank >> 1:
+            raise EmulationError(f"the barrier (cluster rank {bar_rank}) is not in the pair of CTA rank {rank}")
+        return [(w.cta.peer(rank), offset, bar_rank, bar_offset)]
+    if not multicast:
+        raise EmulationError("multicast to no CTA")
+    result = []
+    for target in range(16):
+        if multicast >> target & 1:
+            signalled = (target & ~1) | (bar_rank & 1) if pair else target
+            result.append((w.cta.peer(target), offset, signalled, bar_offset))
+    return result
+
+
+def tensor_load(
+    w: Path,
+    destination: Value,
+    map_address: Value,
+    coordinates: Sequence[Value],
+    barrier: Value,
+    multicast: Value | None,
+    pair: bool,
+    gather: bool,
+    mask: int,
+    line: int,
+) -> None:
+    """cp.async.bulk.tensor from global to shared memory."""
+    lanes = lanes_of(mask)
+    for lane in lanes:
+        tensor = read_map(w, int(lane_value(map_address, lane)))
+        at = tuple(_signed(lane_value(c, lane)) for c in coordinates)
+        cast = None if multicast is None else int(lane_value(multicast, lane))
+        targets = _destinations(
+            w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), pair, cast
+        )
+        for cta, offset, bar_rank, bar_offset in targets:
+            _load_box(w, tensor, at, cta, offset, (bar_rank, bar_offset), gather, line)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _load_box(
+    w: Path,
+    tensor: TensorMap,
+    coordinates: tuple[int, ...],
+    cta: Cta,
+    offset: int,
+    barrier: tuple[int, int],
+    gather: bool,
+    line: int,
+) -> None:
+    size = tensor.box_bytes * (4 if gather else 1)
+    units = tensor.units(offset, gather=gather)
+    _inside(cta, offset, size)
+    signal = w.cta.peer(barrier[0]).barrier(barrier[1])
+    agent = _issue(w, "tma-load", line)
+    monitor = w.monitor
+    if monitor is not None:
+        monitor.use_barrier(w.warp.agent, signal.cta, signal.offset, line)
+        found = tensor.granules(offset, gather=gather)
+        monitor.access(agent, "shared", cta.number, found, write=True, proxy="async", line=line)
+    view = w.machine.memory.view
+
+    def action() -> None:
+        tile = tensor.load(coordinates, view, gather=gather)
+        cta.shared16[units] = tile.view(np.complex128)
+        completed(w, signal, size, agent)
+
+    w.machine.submit("tma-load", action, f"cta {cta.number} tma", line)
+
+
+def _inside(cta: Cta, offset: int, size: int) -> None:
+    region = cta.shared
+    address = region.origin + offset
+    if address < region.start or address + size > region.stop:
+        raise region.outside(address, size)
+
+
+def tensor_store(
+    w: Path,
+    map_address: Value,
+    coordinates: Sequence[Value],
+    source: Value,
+    reduction: str,
+    gather: bool,
+    mask: int,
+    line: int,
+) -> None:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
+    for lane in _issuers(w, mask, map_address, source, *coordinates):
+        tensor = read_map(w, int(lane_value(map_address, lane)))
+        at = tuple(_signed(lane_value(c, lane)) for c in coordinates)
+        address = int(lane_value(source, lane))
+        if address >> 24 != w.cta.rank:
+            raise EmulationError("a bulk store reads shared memory of its own CTA only")
+        offset = address & 0xFFFFFF
+        size = tensor.box_bytes * (4 if gather else 1)
+        _inside(w.cta, offset, size)
+        units = tensor.units(offset, gather=gather)
+        agent = _issue(w, "tma-store", line)
+        if w.monitor is not None:
+            found = tensor.granules(offset, gather=gather)
+            w.monitor.access(agent, "shared", w.cta.number, found, write=False, proxy="async", line=line)
+        action = _store_action(w.machine.memory.view, w.cta, tensor, at, units, reduction, gather)
+        operation = w.machine.submit("tma-store", action, f"cta {w.cta.number} tma", line)
+        bulk_groups(w).add(mask if not _varying(map_address, source, *coordinates) else 1 << lane, operation, agent)
+
+
+def _store_action(
+    view: Any,
+    cta: Cta,
+    tensor: TensorMap,
+    coordinates: tuple[int, ...],
+    units: Any,
+    reduction: str,
+    gather: bool,
+) -> Callable[[], None]:
+    def action() -> None:
+        tile = np.ascontiguousarray(cta.shared16[units]).view(np.uint8)
+        if reduction:
+            tensor.reduce(coordinates, tile, view, reduction, gather=gather)  # type: ignore[attr-defined]
+        else:
+            tensor.store(coordinates, tile, view, gather=gather)
+
+    return action
+
+
+# ---------------------------------------------------------------------------------------------------- plain bulk copies
+
+
+def bulk_load(
+    w: Path, destination: Value, source: Value, size: Value, barrier: Value, multicast: Value | None, mask: int, line: int
+) -> None:
+    """cp.async.bulk from global to shared memory, with complete_tx."""
+    for lane in lanes_of(mask):
+        start, count = int(lane_value(source, lane)), int(lane_value(size, lane))
+        _check_bulk(start, int(lane_value(destination, lane)), count)
+        cast = None if multicast is None else int(lane_value(multicast, lane))
+        targets = _destinations(w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), False, cast)
+        for cta, offset, bar_rank, bar_offset in targets:
+            _inside(cta, offset, count)
+            buffer = w.machine.memory.find(start)
+            if start + count > buffer.stop:
+                raise buffer.outside(start, count)
+            data = buffer.data[start - buffer.origin : start - buffer.origin + count]
+            _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line)
+
+
+def bulk_peer(w: Path, destination: Value, source: Value, size: Value, barrier: Value, mask: int, line: int) -> None:
+    """cp.async.bulk from shared memory to that of another CTA."""
+    for lane in lanes_of(mask):
+        start, count = int(lane_value(source, lane)), int(lane_value(size, lane))
+        _check_bulk(start, int(lane_value(destination, lane)), count)
+        if start >> 24 != w.cta.rank:
+            raise EmulationError("a bulk copy reads shared memory of its own CTA only")
+        _inside(w.cta, start & 0xFFFFFF, count)
+        data = w.cta.shared.data[start & 0xFFFFFF : (start & 0xFFFFFF) + count]
+        targets = _destinations(w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), False, None)
+        cta, offset, bar_rank, bar_offset = targets[0]
+        _inside(cta, offset, count)
+        _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line, source=(w.cta, start & 0xFFFFFF))
+
+
+def _check_bulk(*values: int) -> None:
+    if any(v % 16 for v in values):
+        raise EmulationError(f"bulk copies need 16-byte aligned addresses and sizes, got {', '.join(map(hex, values))}")
+
+
+def _copy(
+    w: Path,
+    data: Any,
+    cta: Cta,
+    offset: int,
+    count: int,
+    barrier: tuple[int, int],
+    line: int,
+    source: tuple[Cta, int] | None = None,
+) -> None:
+    signal = w.cta.peer(barrier[0]).barrier(barrier[1])
+    agent = _issue(w, "bulk-copy", line)
+    monitor = w.monitor
+    if monitor is not None:
+        span = (1 << count // 16) - 1
+        monitor.use_barrier(w.warp.agent, signal.cta, signal.offset, line)
+        monitor.access(agent, "shared", cta.number, span << offset // 16, write=True, proxy="async", line=line)
+        if source is not None:
+            from_cta, at = source
+            monitor.access(agent, "shared", from_cta.number, span << at // 16, write=False, proxy="async", line=line)
+
+    def action() -> None:
+        cta.shared.data[offset : offset + count] = data
+        completed(w, signal, count, agent)
+
+    w.machine.submit("bulk-copy", action, f"cta {cta.number} tma", line)
+
+
+def bulk_store(
+    w: Path, destination: Value, source: Value, size: Value, reduction: Callable[..., Value] | None, width: int,
+    mask: int, line: int,
+) -> None:  # fmt: skip
+    """cp.async.bulk and cp.reduce.async.bulk from shared to global memory, in a bulk group."""
+    for lane in _issuers(w, mask, destination, source, size):
+        target, start, count = (int(lane_value(v, lane)) for v in (destination, source, size))
+        _check_bulk(target, start, count)
+        _inside(w.cta, start & 0xFFFFFF, count)
+        buffer = w.machine.memory.find(target)
+        if target + count > buffer.stop:
+            raise buffer.outside(target, count)
+        agent = _issue(w, "tma-store", line)
+        if w.monitor is not None:
+            span = ((1 << count // 16) - 1) << (start & 0xFFFFFF) // 16
+            w.monitor.access(agent, "shared", w.cta.number, span, write=False, proxy="async", line=line)
+        into = buffer.data[target - buffer.origin : target - buffer.origin + count]
+        data = w.cta.shared.data[start & 0xFFFFFF : (start & 0xFFFFFF) + count]
+        operation = w.machine.submit(
+            "bulk-store", _bulk_store_action(into, data, reduction, width), f"cta {w.cta.number} tma", line
+        )
+        bulk_groups(w).add(1 << lane if _varying(destination, source, size) else mask, operation, agent)
+
+
+def _bulk_store_action(into: Any, data: Any, reduction: Callable[..., Value] | None, width: int) -> Callable[[], None]:
+    def action() -> None:
+        if reduction is None:
+            into[:] = data
+            return
+        kind = np.dtype(f"u{width}")
+        for at in range(0, len(data), 32 * width):
+            old = into[at : at + 32 * width].view(kind)
+            old[:] = reduction(old.copy(), data[at : at + 32 * width].view(kind))[: len(old)]
+
+    return action
+
+
+# ---------------------------------------------------------------------------------------------------- groups
+
+
+def bulk_groups(w: Path) -> CopyGroups:
+    if w.warp.bulk is None:
+        w.warp.bulk = CopyGroups()
+    return w.warp.bulk
+
+
+def copy_groups(w: Path) -> CopyGroups:
+    if w.warp.copies is None:
+        w.warp.copies = CopyGroups()
+    return w.warp.copies
+
+
+def commit_group(w: Path, bulk: bool, mask: int) -> None:
+    (bulk_groups if bulk else copy_groups)(w).commit(mask)
+
+
+def wait_group(w: Path, bulk: bool, newest: int, everything: bool, following: int, line: int) -> int | None:
+    """cp.async.wait_group / wait_all, cp.async.bulk.wait_group."""
+    groups = (bulk_groups if bulk else copy_groups)(w)
+    needed = groups.needed(w.mask, newest)
+    if everything:
+        needed += [item for item in groups.open if item[0] & w.mask]
+    missing = [item[1] for item in needed if not item[1].done]
+
+    def ready() -> bool:
+        if any(not operation.done for operation in missing):
+            return False
+        if w.monitor is not None:
+            for _, _, agent in needed:
+                w.monitor.join(w.warp.agent, agent)
+        groups.forget(w.mask, newest)
+        return True
+
+    def text() -> str:
+        return f"{sum(not o.done for o in missing)} asynchronous copies of its groups"
+
+    def again() -> None:
+        if w.wait is wait:
+            w.machine.retry(w)
+
+    wait = Wait(text, ready, line)
+    result = w.suspend(wait, following)
+    if result is None:
+        for operation in missing:
+            if not operation.done:
+                operation.watchers.append(again)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------- cp.async
+
+
+def copy_async(
+    w: Path, destination: Value, source: Value, size: int, source_size: Value, mask: int, line: int
+) -> None:
+    """cp.async: `size` bytes a lane, of which `source_size` are read and the rest is zero."""
+    space, source = access.generic(source, mask)
+    if space != "global":
+        raise EmulationError("cp.async reads global memory")
+    agent = _issue(w, "cp.async", line)
+    if w.monitor is not None:
+        lane = lanes_of(mask)[0]
+        rank = int(lane_value(destination, lane)) >> 24
+        found = access.granules(destination, mask, size)
+        # cp.async writes through the generic proxy, but completes asynchronously.
+        w.monitor.access(
+            agent, "shared", w.cta.peer(rank).number, found, write=True, proxy="generic", line=line
+        )
+
+    find = w.machine.memory.find
+    region = w.cta.region
+
+    def action() -> None:
+        if source_size.__class__ is not np.ndarray and source_size == size:
+            _copy_lanes(destination, source, size, mask, find, region)
+            return
+        for lane in lanes_of(mask):
+            count = int(lane_value(source_size, lane))
+            at, into = int(lane_value(source, lane)), int(lane_value(destination, lane))
+            data = np.zeros(size, np.uint8)
+            if count:
+                buffer = find(at)
+                if at + count > buffer.stop:
+                    raise buffer.outside(at, count)
+                data[:count] = buffer.data[at - buffer.origin : at - buffer.origin + count]
+            target = region(into)
+            first = target.check(into, size)
+            target.data[first : first + size] = data
+
+    operation = w.machine.submit("cp.async", action, f"cta {w.cta.number} cp.async", line)
+    copy_groups(w).add(mask, operation, agent)
+
+
+def _copy_lanes(destination: Value, source: Value, size: int, mask: int, find: Any, region: Any) -> None:
+    element, count = (8, 2) if size == 16 else (size, 1)
+    values = memory.load(source, mask, element, count, find)
+    memory.store(destination, mask, element, list(values) if count == 2 else [values], region)
+
+
+def copy_arrive(w: Path, address: Value, noinc: bool, mask: int, line: int) -> None:
+    """cp.async.mbarrier.arrive: an arrival when the earlier copies of the thread are over."""
+    rank = int(lane_value(address, lanes_of(mask)[0])) >> 24
+    groups = copy_groups(w)
+    before: list[tuple[int, Operation, int]] = [i for i in groups.open if i[0] & mask]
+    before += [i for lanes, members in groups.groups if lanes & mask for i in members]
+    barrier = w.cta.peer(rank).barrier(int(lane_value(address, lanes_of(mask)[0])) & 0xFFFFFF)
+    count = mask.bit_count()
+    if not noinc:
+        barrier.pending += count
+    pending = [o for _, o, _ in before if not o.done]
+
+    def fire() -> None:
+        if w.monitor is not None:
+            for _, _, agent in before:
+                w.monitor.finish(agent, barrier.key)
+            w.monitor.release(w.warp.agent, barrier.key, line)
+        if barrier.arrive(count):
+            w.machine.flipped(barrier)
+
+    def one_less() -> None:
+        if all(o.done for o in pending):
+            fire()
+
+    if not pending:
+        fire()
+        return
+    state = {"fired": False}
+
+    def watch() -> None:
+        if not state["fired"] and all(o.done for o in pending):
+            state["fired"] = True
+            fire()
+
+    del one_less
+    for operation in pending:
+        operation.watchers.append(watch)
+
+
+# ---------------------------------------------------------------------------------------------------- clusterlaunchcontrol
+
+
+def try_cancel(w: Path, address: Value, barrier: Value, multicast: bool, mask: int, line: int) -> None:
+    """clusterlaunchcontrol.try_cancel: always answers that nothing was cancelled, which is legal at any time."""
+    for lane in lanes_of(mask):
+        offset, bar_offset = (int(lane_value(v, lane)) & 0xFFFFFF for v in (address, barrier))
+        for cta in w.cta.cluster.ctas if multicast else [w.cta]:
+            _answer(w, cta, offset, bar_offset, line)
+
+
+def _answer(w: Path, cta: Cta, offset: int, bar_offset: int, line: int) -> None:
+    signal = cta.barrier(bar_offset)
+    _inside(cta, offset, 16)
+    agent = _issue(w, "bulk-copy", line)
+    if w.monitor is not None:
+        w.monitor.access(agent, "shared", cta.number, 1 << offset // 16, write=True, proxy="async", line=line)
+
+    def action() -> None:
+        cta.shared.data[offset : offset + 16] = 0
+        completed(w, signal, 16, agent)
+
+    w.machine.submit("clusterlaunchcontrol", action, f"cta {cta.number} tma", line)

@@ -1,0 +1,236 @@
+"""Comparison, selection and what the lanes of a warp do together (PTX ISA 9.7.6, 9.7.7, 9.7.13 vote / shfl / ...)."""
+
+from __future__ import annotations
+
+from blasdx.emulator import collective as rt
+from blasdx.emulator import floats
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair
+from blasdx.emulator.translate import Emitter, Writer
+from blasdx.emulator.windows import GENERIC
+
+_RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+              "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
+_FLOAT_RELATIONS = frozenset("eq ne lt le gt ge equ neu ltu leu gtu geu num nan".split())
+_BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
+
+
+def _comparison(w: Writer, relation: str, kind: str, ftz: bool, a: Operand, b: Operand) -> str:
+    bits = TYPE_BITS[kind]
+    if kind in ("f16", "bf16", "f32", "f64"):
+        if relation not in _FLOAT_RELATIONS:
+            raise w.refuse()
+        return w.call(floats.compare(kind, relation, ftz), w.read(a, bits), w.read(b, bits))
+    if relation not in _RELATIONS or (kind[0] == "b" and relation not in ("eq", "ne")):
+        raise w.refuse()
+    x, y = w.read(a, bits), w.read(b, bits)
+    if kind[0] == "s" and relation not in ("eq", "ne"):
+        sign = 1 << (bits - 1)
+        x, y = (str(int(v) ^ sign) if v.isdigit() else f"({v} ^ {sign})" for v in (x, y))
+    return f"({x} {_RELATIONS[relation]} {y})"
+
+
+def setp(w: Writer, i: Instruction) -> None:
+    relation, *middle, kind = i.mods
+    ftz = "ftz" in middle
+    boolean = [m for m in middle if m != "ftz"]
+    target, a, b, *c = w.operands(3, 4)
+    if len(boolean) != len(c) or any(m not in _BOOLEAN for m in boolean) or kind not in TYPE_BITS:
+        raise w.refuse()
+    if kind in ("f16x2", "bf16x2"):
+        if boolean or not isinstance(target, Pair):
+            raise w.refuse()
+        function = floats.packed(floats.compare(kind.removesuffix("x2"), relation, ftz), kind.removesuffix("x2"))
+        both = w.temp(w.call(function, w.read(a, 32), w.read(b, 32)))
+        w.write_pair(target, f"{both}[0]", 1, f"{both}[1]", 1)
+        return
+    result = _comparison(w, relation, kind, ftz, a, b)
+    if isinstance(target, Pair):
+        result = w.temp(result)
+    other = f"({result} ^ True)"
+    if boolean:
+        extra = w.read(c[0], 1)
+        result, other = (f"({r} {_BOOLEAN[boolean[0]]} {extra})" for r in (result, other))
+    if isinstance(target, Pair):
+        first = w.temp(result)
+        second = w.temp(other)
+        w.write_pair(target, first, 1, second, 1)
+    else:
+        w.write(target, result, 1)
+
+
+def set_(w: Writer, i: Instruction) -> None:
+    relation, *middle, target_kind, kind = i.mods
+    ftz = "ftz" in middle
+    boolean = [m for m in middle if m != "ftz"]
+    d, a, b, *c = w.operands(3, 4)
+    if len(boolean) != len(c) or any(m not in _BOOLEAN for m in boolean) or target_kind not in ("u32", "s32", "f32"):
+        raise w.refuse()
+    result = _comparison(w, relation, kind, ftz, a, b)
+    if boolean:
+        result = f"({result} {_BOOLEAN[boolean[0]]} {w.read(c[0], 1)})"
+    true = 0x3F800000 if target_kind == "f32" else 0xFFFFFFFF
+    w.write(d, f"select({result}, {true}, 0, 32)", 32)
+
+
+def selp(w: Writer, i: Instruction) -> None:
+    d, a, b, p = w.operands(4)
+    bits = TYPE_BITS.get(i.mods[-1], 0)
+    if len(i.mods) != 1 or bits < 16:
+        raise w.refuse()
+    w.write(d, f"select({w.read(p, 1)}, {w.read(a, bits)}, {w.read(b, bits)}, {bits})", bits)
+
+
+def slct(w: Writer, i: Instruction) -> None:
+    d, a, b, c = w.operands(4)
+    kind, by = i.mods[-2:]
+    bits = TYPE_BITS.get(kind, 0)
+    if by == "s32":
+        condition = f"({w.read(c, 32)} < {1 << 31})"
+    elif by == "f32":
+        condition = w.call(floats.compare("f32", "ge", "ftz" in i.mods), w.read(c, 32), "0")
+    else:
+        raise w.refuse()
+    w.write(d, f"select({condition}, {w.read(a, bits)}, {w.read(b, bits)}, {bits})", bits)
+
+
+def elect(w: Writer, i: Instruction) -> None:
+    if i.mods != ("sync",):
+        raise w.refuse()
+    target, members = w.operands(2)
+    both = w.loaded(w.call(rt.elect, "w", w.read(members, 32), "$m"), 2)
+    if isinstance(target, Pair):
+        w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
+    else:
+        raise w.refuse()
+
+
+def shfl(w: Writer, i: Instruction) -> None:
+    match i.mods:
+        case ("sync", ("up" | "down" | "bfly" | "idx") as mode, "b32"):
+            target, a, b, c, members = w.operands(5)
+        case _:
+            raise w.refuse("only shfl.sync exists on these targets")
+    arguments = ", ".join(w.read(o, 32) for o in (a, b, c, members))
+    both = w.loaded(w.call(rt.shuffle, "w", repr(mode), arguments, "$m"), 2)
+    w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
+
+
+def vote(w: Writer, i: Instruction) -> None:
+    d, p, members = w.operands(3)
+    match i.mods:
+        case ("sync", ("all" | "any" | "uni") as mode, "pred"):
+            bits = 1
+        case ("sync", "ballot", "b32"):
+            mode, bits = "ballot", 32
+        case _:
+            raise w.refuse()
+    w.write(d, w.loaded(w.call(rt.vote, "w", repr(mode), w.read(p, 1), w.read(members, 32), "$m")), bits)
+
+
+def match_(w: Writer, i: Instruction) -> None:
+    target, a, members = w.operands(3)
+    match i.mods:
+        case (("any" | "all") as mode, "sync", ("b32" | "b64") as kind):
+            bits = TYPE_BITS[kind]
+        case _:
+            raise w.refuse()
+    both = w.loaded(w.call(rt.match, "w", repr(mode), w.read(a, bits), w.read(members, 32), "$m"), 2)
+    w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
+
+
+def redux(w: Writer, i: Instruction) -> None:
+    d, a, members = w.operands(3)
+    match i.mods:
+        case ("sync", ("add" | "min" | "max") as name, ("u32" | "s32") as kind):
+            pass
+        case ("sync", ("and" | "or" | "xor") as name, "b32"):
+            kind = "b32"
+        case ("sync", ("min" | "max") as name, *_, "f32"):
+            kind = ".".join(i.mods[2:])
+        case _:
+            raise w.refuse()
+    w.write(d, w.loaded(w.call(rt.reduce, "w", repr(name), repr(kind), w.read(a, 32), w.read(members, 32), "$m")), 32)
+
+
+def activemask(w: Writer, i: Instruction) -> None:
+    if i.mods != ("b32",):
+        raise w.refuse()
+    w.write(w.operands(1)[0], "w.mask", 32)
+
+
+def mapa(w: Writer, i: Instruction) -> None:
+    d, a, b = w.operands(3)
+    match i.mods:
+        case (("shared::cluster", "u32") | ("shared::cluster", "u64")):
+            bits = TYPE_BITS[i.mods[-1]]
+            address = w.read(a, bits)
+            mapped = w.wrapped(f"({address} & 0xFFFFFF) + ({w.read(b, 32)} << 24)", 32)
+            w.write(d, f"zero_extend({mapped}, 32, {bits})", bits)
+        case ("u64",):
+            rank = f"zero_extend({w.read(b, 32)}, 32, 64)"
+            w.write_wrapped(d, f"({w.read(a, 64)} & {~0xFF000000 & (1 << 64) - 1}) + ({rank} << 24)", 64)
+        case _:
+            raise w.refuse()
+
+
+def getctarank(w: Writer, i: Instruction) -> None:
+    d, a = w.operands(2)
+    bits = 32 if i.mods == ("shared::cluster", "u32") else 64
+    if bits == 64 and i.mods not in (("shared::cluster", "u64"), ("u64",)):
+        raise w.refuse()
+    w.write(d, f"zero_extend(({w.read(a, bits)} >> 24) & 255, {bits}, 32)", 32)
+
+
+def isspacep(w: Writer, i: Instruction) -> None:
+    p, a = w.operands(2)
+    space = i.mods[0].removesuffix("::cta").removesuffix("::cluster").removesuffix("::entry")
+    if len(i.mods) != 1 or space not in GENERIC:
+        raise w.refuse()
+    value = w.temp(f"{w.read(a, 64)} >> 32")
+    if space == "global":
+        result = " & ".join(f"({value} != {GENERIC[s] >> 32})" for s in ("shared", "local", "param"))
+    elif space == "const":
+        raise w.refuse()
+    else:
+        result = f"({value} == {GENERIC[space] >> 32})"
+        if i.mods[0] == "shared::cta":
+            result += f" & ((({w.read(a, 64)} >> 24) & 255) == (w.rank_bits >> 24))"
+    w.write(p, f"({result})", 1)
+
+
+def nothing(w: Writer, i: Instruction) -> None:
+    """setmaxnreg and hints: no effect on values."""
+    del i
+
+
+def griddepcontrol(w: Writer, i: Instruction) -> None:
+    if i.mods == ("wait",):
+        w.line("$next")
+    elif i.mods != ("launch_dependents",):
+        raise w.refuse()
+
+
+def nanosleep(w: Writer, i: Instruction) -> None:
+    del i
+    w.line("w.pause($next)")
+
+
+EMITTERS: dict[str, Emitter] = {
+    "setp": setp,
+    "set": set_,
+    "selp": selp,
+    "slct": slct,
+    "elect": elect,
+    "shfl": shfl,
+    "vote": vote,
+    "match": match_,
+    "redux": redux,
+    "activemask": activemask,
+    "mapa": mapa,
+    "getctarank": getctarank,
+    "isspacep": isspacep,
+    "setmaxnreg": nothing,
+    "griddepcontrol": griddepcontrol,
+    "nanosleep": nanosleep,
+    "pmevent": nothing,
+}

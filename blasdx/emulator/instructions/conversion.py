@@ -1,0 +1,115 @@
+"""mov, cvt, cvta and the packing they do (PTX ISA 9.7.9)."""
+
+from __future__ import annotations
+
+from blasdx.emulator import conversions as rt
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Pair, Reg, Sym, Vec
+from blasdx.emulator.translate import Emitter, Writer
+from blasdx.emulator.windows import GENERIC
+
+_INTEGERS = frozenset(("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"))
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+_ROUNDING = frozenset(("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "rs"))
+
+
+def mov(w: Writer, i: Instruction) -> None:
+    d, a = w.operands(2)
+    if len(i.mods) != 1 or i.mods[0] not in TYPE_BITS:
+        raise w.refuse()
+    bits = TYPE_BITS[i.mods[0]]
+    if isinstance(a, Vec):
+        part = bits // len(a.items)
+        parts = ", ".join(w.read(item, part) for item in a.items)
+        w.write(d, w.call(rt.pack_many, f"({parts})", str(part)), bits)
+    elif isinstance(d, Vec):
+        part = bits // len(d.items)
+        name = w.temp(w.call(rt.unpack_many, w.read(a, bits), str(bits), str(part)))
+        for k, item in enumerate(d.items):
+            w.write(item, f"{name}[{k}]", part)
+    elif isinstance(d, Pair):
+        raise w.refuse()
+    elif isinstance(a, Sym):
+        w.write(d, w.address_of(a), bits)
+    else:
+        w.write(d, w.read(a, bits), bits)
+
+
+def cvta(w: Writer, i: Instruction) -> None:
+    d, a = w.operands(2)
+    to = i.mods[0] == "to"
+    spaces = [m for m in i.mods if m not in ("to", "u64", "u32")]
+    if len(spaces) != 1 or i.mods[-1] != "u64":
+        raise w.refuse()
+    space = spaces[0].removesuffix("::cta").removesuffix("::cluster").removesuffix("::entry")
+    if space not in GENERIC:
+        raise w.refuse()
+    base = GENERIC[space]
+    value = w.read(a, 64)
+    if not base:
+        w.write(d, value, 64)
+    elif to:
+        w.write_wrapped(d, f"{value} - {base}", 64)
+    else:
+        w.write_wrapped(d, f"{value} + {base}", 64)
+
+
+def cvt(w: Writer, i: Instruction) -> None:
+    if len(i.mods) < 2:
+        raise w.refuse()
+    if i.mods[0] == "pack":
+        raise w.refuse()
+    *mods, target, source = i.mods
+    extra = set(mods)
+    mode = next((m for m in mods if m in _ROUNDING), "")
+    rest = extra - _ROUNDING - {"ftz", "sat", "relu", "satfinite"}
+    if rest or mode == "rs":
+        raise w.refuse()
+    if target in ("f16x2", "bf16x2") and source == "f32":
+        _pack_pair(w, i, target.removesuffix("x2"), mode, extra)
+    elif source in _INTEGERS and target in _INTEGERS:
+        _integers(w, target, source, "sat" in extra)
+    elif source in _INTEGERS and target in _FLOATS:
+        d, a = w.operands(2)
+        bits = TYPE_BITS[source]
+        function = rt.integer_to_float(bits, source[0] == "s", target, mode or "rn")
+        w.write(d, w.call(function, w.read(a, bits)), TYPE_BITS[target])
+    elif source in _FLOATS and target in _INTEGERS:
+        d, a = w.operands(2)
+        if mode not in ("rni", "rzi", "rmi", "rpi"):
+            raise w.malformed("an integer rounding mode is needed")
+        bits = TYPE_BITS[target]
+        function = rt.float_to_integer(source, bits, target[0] == "s", mode, "ftz" in extra)
+        w.write(d, w.call(function, w.read(a, TYPE_BITS[source])), bits, signed=target[0] == "s")
+    elif source in _FLOATS and target in _FLOATS | {"tf32"}:
+        d, a = w.operands(2)
+        function = rt.float_to_float(source, target, mode, "ftz" in extra, "sat" in extra, "relu" in extra)
+        if "satfinite" in extra:
+            function = rt.satfinite(function, target)
+        w.write(d, w.call(function, w.read(a, TYPE_BITS[source])), TYPE_BITS[target])
+    else:
+        raise w.refuse()
+
+
+def _pack_pair(w: Writer, i: Instruction, kind: str, mode: str, extra: set[str]) -> None:
+    d, high, low = w.operands(3)
+    function = rt.float_to_float("f32", kind, mode, "ftz" in extra, False, "relu" in extra)
+    if "satfinite" in extra:
+        function = rt.satfinite(function, kind)
+    del i
+    w.write(d, w.call(rt.pack, w.call(function, w.read(low, 32)), w.call(function, w.read(high, 32)), "16"), 32)
+
+
+def _integers(w: Writer, target: str, source: str, sat: bool) -> None:
+    d, a = w.operands(2)
+    source_bits, target_bits = TYPE_BITS[source], TYPE_BITS[target]
+    value = w.read(a, source_bits)
+    if sat:
+        function = rt.saturate_integer(source_bits, source[0] == "s", target_bits, target[0] == "s")
+        value = w.call(function, value)
+    elif isinstance(a, Reg) or source_bits != target_bits:
+        extend = "sign_extend" if source[0] == "s" else "zero_extend"
+        value = f"{extend}({value}, {source_bits}, {target_bits})"
+    w.write(d, value, target_bits, signed=target[0] == "s")
+
+
+EMITTERS: dict[str, Emitter] = {"mov": mov, "cvta": cvta, "cvt": cvt}

@@ -1,0 +1,132 @@
+"""Float arithmetic, also on f16, bf16 and their packed pairs (PTX ISA 9.7.3 - 9.7.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blasdx.emulator import floats as rt
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand
+from blasdx.emulator.translate import Emitter, Writer
+
+FLOAT_TYPES = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2")
+_MODES = ("rn", "rz", "rm", "rp")
+
+
+@dataclass(frozen=True)
+class Form:
+    """The qualifiers of a float instruction, sorted out."""
+
+    kind: str
+    packed: bool
+    bits: int
+    mode: str
+    ftz: bool
+    sat: bool
+    relu: bool
+    rest: frozenset[str]
+
+
+def form(w: Writer, i: Instruction) -> Form:
+    kind = i.mods[-1]
+    if kind not in FLOAT_TYPES:
+        raise w.refuse()
+    mods = set(i.mods[:-1])
+    mode = next((m for m in _MODES if m in mods), "rn")
+    rest = frozenset(mods - set(_MODES) - {"ftz", "sat", "relu"})
+    packed = kind.endswith("x2")
+    element = kind.removesuffix("x2")
+    if element == "f64" and (mode != "rn" or mods & {"ftz", "sat"}):
+        raise w.refuse("directed rounding of f64")
+    # .ftz on f16 flushes subnormals of that format; no code generator emits it, so it is refused rather than guessed.
+    if "ftz" in mods and element != "f32":
+        raise w.refuse(".ftz on 16-bit floats")
+    return Form(element, packed, TYPE_BITS[kind], mode, "ftz" in mods, "sat" in mods, "relu" in mods, rest)
+
+
+def _apply(w: Writer, f: Form, function: rt.Operation, d: Operand, *sources: Operand) -> None:
+    if f.packed:
+        function = rt.packed(function, f.kind)
+    w.write(d, w.call(function, *(w.read(s, f.bits) for s in sources)), f.bits)
+
+
+def _plain(w: Writer, f: Form, *allowed: str) -> None:
+    if f.rest - set(allowed):
+        raise w.refuse(f"qualifier .{min(f.rest)}")
+
+
+def add_sub(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f)
+    _apply(w, f, rt.add(f.kind, f.mode, f.ftz, f.sat, i.base == "sub"), *w.operands(3))
+
+
+def mul(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f)
+    _apply(w, f, rt.multiply(f.kind, f.mode, f.ftz, f.sat), *w.operands(3))
+
+
+def fma(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f)
+    _apply(w, f, rt.fused_multiply_add(f.kind, f.mode, f.ftz, f.sat, f.relu), *w.operands(4))
+
+
+def divide(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f, "full", "approx")
+    _apply(w, f, rt.divide(f.kind, f.mode, f.ftz), *w.operands(3))
+
+
+def unary(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f, "approx")
+    if f.mode != "rn" and i.base in ("rcp", "sqrt"):
+        raise w.refuse("directed rounding")
+    _apply(w, f, rt.unary(i.base, f.kind, f.mode, f.ftz), *w.operands(2))
+
+
+def min_max(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f, "NaN", "xorsign", "abs")
+    d, *sources = w.operands(3, 4)
+    function = rt.extreme(f.kind, i.base == "max", "NaN" in f.rest, "xorsign" in f.rest, f.ftz)
+    if len(sources) == 2:
+        _apply(w, f, function, d, *sources)
+        return
+    if f.packed or "xorsign" in f.rest:
+        raise w.refuse()
+    x, y, z = (w.read(s, f.bits) for s in sources)
+    w.write(d, w.call(function, w.call(function, x, y), z), f.bits)
+
+
+def sign(w: Writer, i: Instruction) -> None:
+    f = form(w, i)
+    _plain(w, f)
+    if f.ftz:
+        raise w.refuse(".ftz")
+    operands = w.operands(3 if i.base == "copysign" else 2)
+    _apply(w, f, rt.sign_operation(i.base, f.kind), *operands)
+
+
+def testp(w: Writer, i: Instruction) -> None:
+    d, a = w.operands(2)
+    names = ("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    if len(i.mods) != 2 or i.mods[0] not in names or i.mods[1] not in ("f32", "f64"):
+        raise w.refuse()
+    w.write(d, w.call(rt.test_property(i.mods[1], i.mods[0]), w.read(a, TYPE_BITS[i.mods[1]])), 1)
+
+
+EMITTERS: dict[str, Emitter] = {
+    "fma": fma,
+    "rcp": unary,
+    "sqrt": unary,
+    "rsqrt": unary,
+    "sin": unary,
+    "cos": unary,
+    "lg2": unary,
+    "ex2": unary,
+    "tanh": unary,
+    "copysign": sign,
+    "testp": testp,
+}

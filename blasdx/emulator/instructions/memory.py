@@ -1,0 +1,224 @@
+"""Loads, stores, atomics, matrix loads and stores (PTX ISA 9.7.9, 9.7.13.13)."""
+
+from __future__ import annotations
+
+from blasdx.emulator import access as rt
+from blasdx.emulator import floats, integers
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand, Sym
+from blasdx.emulator.translate import Emitter, Writer, vector
+
+_SPACES = {
+    "global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "shared",
+    "local": "local", "param": "param", "param::entry": "param",
+}  # fmt: skip
+# Qualifiers without effect on values: caching, eviction, scopes.
+_HINTS = frozenset(
+    """ca cg cs lu cv wb wt nc cta cluster gpu sys weak mmio L1::evict_normal L1::evict_unchanged L1::evict_first
+    L1::evict_last L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B
+    L2::cache_hint noftz""".split()
+)
+_ORDERS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel"))
+
+
+def space_of(w: Writer, mods: tuple[str, ...]) -> str:
+    """The state space among the qualifiers."""
+    found = [m for m in mods if m in _SPACES]
+    if len(found) > 1:
+        raise w.refuse()
+    return _SPACES[found[0]] if found else "generic"
+
+
+def address(w: Writer, operand: Operand, space: str) -> str:
+    """The source of a memory operand's address."""
+    if not isinstance(operand, Mem) or operand.rest:
+        raise w.malformed("an address in brackets is needed")
+    bits = 32 if space in ("shared", "shared::cta", "shared::cluster") else 64
+    if isinstance(operand.base, Sym):
+        symbol = Sym(operand.base.name, operand.base.offset + operand.offset)
+        variable, _ = w.variables.get(symbol.name, (None, 0))
+        if variable is None:
+            raise w.refuse(f"the address of {symbol.name} cannot be taken")
+        found = w.address_of(symbol)
+        if space == "generic" and variable.space == "shared":
+            raise w.malformed("a generic address is needed, the operand names a shared variable")
+        return found
+    base = w.read(operand.base, bits)
+    if not operand.offset:
+        return base
+    return f"({base} + {operand.offset})" if operand.offset > 0 else f"({base} - {-operand.offset})"
+
+
+def _element(w: Writer, i: Instruction) -> tuple[str, int, int, str]:
+    """Space, bytes an element, elements, and type of ld or st."""
+    kind = i.mods[-1]
+    if kind not in TYPE_BITS or kind == "pred":
+        raise w.refuse()
+    count = next((int(m[1:]) for m in i.mods if m in ("v2", "v4", "v8")), 1)
+    unknown = [m for m in i.mods[:-1] if m not in _SPACES and m not in _HINTS and m not in _ORDERS and m[:1] != "v"]
+    if unknown:
+        raise w.refuse(f"qualifier .{unknown[0]}")
+    return space_of(w, i.mods), TYPE_BITS[kind] // 8, count, kind
+
+
+def _order(i: Instruction) -> str:
+    return next((m for m in i.mods if m in _ORDERS), "")
+
+
+def load(w: Writer, i: Instruction) -> None:
+    d, source, *_ = w.operands(2, 3)
+    space, size, count, kind = _element(w, i)
+    targets = vector(d)
+    if len(targets) != count:
+        raise w.malformed(f"{len(targets)} destinations for {count} element(s)")
+    call = w.call(rt.load, "w", repr(space), address(w, source, space), str(size), str(count), "$m", str(i.line),
+                  repr(_order(i)))  # fmt: skip
+    found = w.loaded(call, count if count > 1 else 0)
+    for k, target in enumerate(targets):
+        w.write(target, f"{found}[{k}]" if count > 1 else found, 8 * size, signed=kind[0] == "s")
+
+
+def store(w: Writer, i: Instruction) -> None:
+    target, d, *_ = w.operands(2, 3)
+    space, size, count, _ = _element(w, i)
+    sources = vector(d)
+    if len(sources) != count:
+        raise w.malformed(f"{len(sources)} sources for {count} element(s)")
+    values = ", ".join(w.read(s, 8 * size) for s in sources)
+    w.effect(w.call(rt.store, "w", repr(space), address(w, target, space), str(size), f"({values},)", "$m",
+                    str(i.line), repr(_order(i))))  # fmt: skip
+
+
+def _exchange(old: rt.Value, b: rt.Value) -> rt.Value:
+    del old
+    return b
+
+
+def _compare_and_swap(bits: int) -> integers.Operation:
+    def operation(old: rt.Value, b: rt.Value, c: rt.Value) -> rt.Value:
+        from blasdx.emulator.lanes import select  # noqa: PLC0415
+
+        return select(old == b, c, old, bits)
+
+    return operation
+
+
+def _wrapping(w: Writer, name: str, bits: int) -> integers.Operation:
+    from blasdx.emulator.lanes import select  # noqa: PLC0415
+
+    if bits != 32:
+        raise w.refuse()
+    full = 0xFFFFFFFF
+
+    def increment(old: rt.Value, b: rt.Value) -> rt.Value:
+        return select(old >= b, 0, (old + 1) & full, 32)
+
+    def decrement(old: rt.Value, b: rt.Value) -> rt.Value:
+        return select((old == 0) | (old > b), b, (old - 1) & full, 32)
+
+    return increment if name == "inc" else decrement
+
+
+def _update(w: Writer, name: str, kind: str) -> integers.Operation:
+    """new = f(old, operand) of an atomic."""
+    bits = TYPE_BITS[kind]
+    mask = (1 << bits) - 1
+    if name == "exch":
+        return _exchange
+    if name == "cas":
+        return _compare_and_swap(bits)
+    if name in ("and", "or", "xor"):
+        return {"and": lambda o, b: o & b, "or": lambda o, b: o | b, "xor": lambda o, b: o ^ b}[name]
+    if kind in ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2"):
+        element = kind.removesuffix("x2")
+        if name == "add":
+            function = floats.add(element)
+        elif name in ("min", "max"):
+            function = floats.extreme(element, name == "max")
+        else:
+            raise w.refuse()
+        return floats.packed(function, element) if kind.endswith("x2") else function
+    if name == "add":
+        return lambda o, b: (o + b) & mask if (o + b).__class__ is int else o + b
+    if name in ("min", "max"):
+        return integers.extreme(bits, kind[0] == "s", name == "max")
+    if name in ("inc", "dec"):
+        return _wrapping(w, name, bits)
+    raise w.refuse()
+
+
+_OPERATIONS = frozenset("exch cas and or xor add min max inc dec".split())
+
+
+def atomic(w: Writer, i: Instruction) -> None:
+    """atom and red."""
+    kind = i.mods[-1]
+    name = next((m for m in i.mods if m in _OPERATIONS), "")
+    count = next((int(m[1:]) for m in i.mods if m in ("v2", "v4", "v8")), 1)
+    unknown = set(i.mods) - {name, kind, "v2", "v4", "v8"} - _HINTS - _ORDERS - set(_SPACES)
+    if not name or kind not in TYPE_BITS or unknown or "async" in i.mods:
+        raise w.refuse()
+    operands = list(i.operands)
+    d = operands.pop(0) if i.base == "atom" else None
+    if "L2::cache_hint" in i.mods:
+        operands.pop()
+    if len(operands) != (3 if name == "cas" else 2):
+        raise w.malformed(f"{len(i.operands)} operands")
+    bits = TYPE_BITS[kind]
+    space = space_of(w, i.mods)
+    where = address(w, operands[0], space)
+    columns = [vector(o) for o in operands[1:]]
+    if any(len(c) != count for c in columns):
+        raise w.malformed(f"vectors of {count} elements are needed")
+    values = ", ".join("(" + ", ".join(w.read(c[k], bits) for c in columns) + ",)" for k in range(count))
+    call = w.call(rt.atomic, "w", repr(space), where, str(bits // 8), f"({values},)", w.bind(_update(w, name, kind)),
+                  "$m", str(i.line))  # fmt: skip
+    if d is None:
+        w.effect(call)
+        return
+    found = w.loaded(call, count if count > 1 else 0)
+    targets = vector(d)
+    for k, target in enumerate(targets):
+        w.write(target, f"{found}[{k}]" if count > 1 else found, bits)
+
+
+def matrix(w: Writer, i: Instruction) -> None:
+    """ldmatrix and stmatrix of 8 x 8 16-bit matrices; qualifier order varies between code generators."""
+    mods = set(i.mods)
+    count = next((int(m[1:]) for m in i.mods if m in ("x1", "x2", "x4")), 0)
+    rest = mods - {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
+    if rest or not count or "m8n8" not in mods or "b16" not in mods:
+        raise w.refuse()
+    first, second = w.operands(2)
+    if i.base == "ldmatrix":
+        targets = vector(first)
+        where = address(w, second, space_of(w, i.mods))
+        call = w.call(rt.load_matrix, "w", where, str(count), str("trans" in mods), "$m", str(i.line))
+        found = w.loaded(call, count)
+        for k, target in enumerate(targets):
+            w.write(target, f"{found}[{k}]", 32)
+    else:
+        values = ", ".join(w.read(s, 32) for s in vector(second))
+        where = address(w, first, space_of(w, i.mods))
+        w.effect(w.call(rt.store_matrix, "w", where, f"({values},)", str("trans" in mods), "$m", str(i.line)))
+
+
+def prefetch(w: Writer, i: Instruction) -> None:
+    """Prefetches, discards and cache policies have no effect on values."""
+    if i.base == "createpolicy":
+        w.write(i.operands[0], "0", 64)
+
+
+EMITTERS: dict[str, Emitter] = {
+    "ld": load,
+    "ldu": load,
+    "st": store,
+    "atom": atomic,
+    "red": atomic,
+    "ldmatrix": matrix,
+    "stmatrix": matrix,
+    "prefetch": prefetch,
+    "prefetchu": prefetch,
+    "discard": prefetch,
+    "applypriority": prefetch,
+    "createpolicy": prefetch,
+}

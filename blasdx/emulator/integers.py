@@ -1,0 +1,467 @@
+"""Integer and logic operations on lane values, as the PTX ISA defines them (9.7.1, 9.7.2, 9.7.8).
+
+Functions come out of factories that take the static part of the instruction (width, signedness, mode); the translator
+binds one such function to each instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blasdx.emulator.lanes import DTYPES, SIGNED, Value, lanewise
+
+Operation = Callable[..., Value]
+Array = NDArray[Any]
+
+
+def _typed(value: Array, bits: int, signed: bool) -> Array:
+    return value.view(SIGNED[bits]) if signed else value
+
+
+@cache
+def shift_left(bits: int) -> Operation:
+    mask = (1 << bits) - 1
+
+    @lanewise(bits)
+    def vector(a: Array, b: Array) -> Array:
+        amount = np.minimum(b, bits - 1).astype(a.dtype)
+        return np.where(b < bits, a << amount, 0).astype(a.dtype)
+
+    def operation(a: Value, b: Value) -> Value:
+        if b.__class__ is int:
+            if b >= bits:
+                return 0
+            return (a << b) & mask if a.__class__ is int else a << b
+        return vector(a, b)
+
+    return operation
+
+
+@cache
+def shift_right(bits: int, signed: bool) -> Operation:
+    @lanewise(bits)
+    def vector(a: Array, b: Array) -> Array:
+        amount = np.minimum(b, bits - 1).astype(a.dtype)
+        if signed:
+            return (a.view(SIGNED[bits]) >> amount.view(SIGNED[bits])).view(a.dtype)
+        return np.where(b < bits, a >> amount, 0).astype(a.dtype)
+
+    def operation(a: Value, b: Value) -> Value:
+        if b.__class__ is int:
+            amount = min(b, bits - 1 if signed else bits)
+            if a.__class__ is int:
+                if signed and a >> (bits - 1):
+                    return ((a - (1 << bits)) >> amount) & ((1 << bits) - 1)
+                return a >> amount
+            if signed:
+                return (a.view(SIGNED[bits]) >> amount).view(a.dtype)
+            return a >> amount if amount < bits else a & 0
+        return vector(a, b)
+
+    return operation
+
+
+@cache
+def multiply_wide(bits: int, signed: bool) -> Operation:
+    wide = DTYPES[2 * bits]
+
+    @lanewise(bits)
+    def vector(a: Array, b: Array) -> Array:
+        if signed:
+            x = a.view(SIGNED[bits]).astype(SIGNED[2 * bits])
+            return (x * b.view(SIGNED[bits]).astype(SIGNED[2 * bits])).view(wide)
+        return a.astype(wide) * b.astype(wide)
+
+    def operation(a: Value, b: Value) -> Value:
+        if a.__class__ is int and b.__class__ is int:
+            if signed:
+                a, b = a - ((a >> (bits - 1)) << bits), b - ((b >> (bits - 1)) << bits)
+            return (a * b) & ((1 << 2 * bits) - 1)
+        return vector(a, b)
+
+    return operation
+
+
+@cache
+def multiply_high(bits: int, signed: bool) -> Operation:
+    if bits < 64:
+        wide = multiply_wide(bits, signed)
+
+        def narrow(a: Value, b: Value) -> Value:
+            product = wide(a, b) >> bits
+            return product if product.__class__ is int else product.astype(DTYPES[bits])
+
+        return narrow
+
+    @lanewise(64)
+    def vector(a: Array, b: Array) -> Array:
+        half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+        a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
+        middle = (a0 * b0 >> half) + (a1 * b0 & low) + (a0 * b1 & low)
+        high = a1 * b1 + (a1 * b0 >> half) + (a0 * b1 >> half) + (middle >> half)
+        if signed:
+            high = high - np.where(a >> np.uint64(63), b, 0) - np.where(b >> np.uint64(63), a, 0)
+        return high.astype(np.uint64)
+
+    return vector
+
+
+@cache
+def divide(bits: int, signed: bool) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array, b: Array) -> Array:
+        zero = b == 0
+        if not signed:
+            return np.where(zero, DTYPES[bits](-1 & ((1 << bits) - 1)), a // np.where(zero, DTYPES[bits](1), b))
+        x, y, q = _magnitudes(a, b, zero)
+        negative = (x < 0) ^ (y < 0)
+        return np.where(zero, DTYPES[bits]((1 << bits) - 1), np.where(negative, -q, q).astype(DTYPES[bits]))
+
+    def _magnitudes(a: Array, b: Array, zero: Array) -> tuple[Array, Array, Array]:
+        x, y = a.view(SIGNED[bits]), b.view(SIGNED[bits])
+        size_a = np.where(x < 0, -a, a).astype(DTYPES[bits])
+        size_b = np.where(zero, 1, np.where(y < 0, -b, b)).astype(DTYPES[bits])
+        return x, y, size_a // size_b
+
+    return operation
+
+
+@cache
+def remainder(bits: int, signed: bool) -> Operation:
+    quotient = divide(bits, signed)
+    mask = (1 << bits) - 1
+
+    def operation(a: Value, b: Value) -> Value:
+        result = a - quotient(a, b) * b
+        return result & mask if result.__class__ is int else result
+
+    return operation
+
+
+@cache
+def extreme(bits: int, signed: bool, largest: bool) -> Operation:
+    sign = 1 << (bits - 1) if signed else 0
+    array = np.maximum if largest else np.minimum
+    scalar = max if largest else min
+
+    def operation(a: Value, b: Value) -> Value:
+        if a.__class__ is int and b.__class__ is int:
+            return scalar(a ^ sign, b ^ sign) ^ sign
+        return array(a ^ sign, b ^ sign) ^ sign
+
+    return operation
+
+
+@cache
+def absolute(bits: int) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array) -> Array:
+        return np.where(a >> (bits - 1), -a, a).astype(DTYPES[bits])
+
+    return operation
+
+
+@cache
+def sum_of_absolute_differences(bits: int, signed: bool) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        less = _typed(a, bits, signed) < _typed(b, bits, signed)
+        return (np.where(less, b - a, a - b) + c).astype(DTYPES[bits])
+
+    return operation
+
+
+@cache
+def saturating(bits: int, subtract: bool) -> Operation:
+    """add.sat.s32 / sub.sat.s32."""
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    @lanewise(bits)
+    def operation(a: Array, b: Array) -> Array:
+        x, y = a.view(SIGNED[bits]).astype(np.int64), b.view(SIGNED[bits]).astype(np.int64)
+        return np.clip(x - y if subtract else x + y, low, high).astype(SIGNED[bits]).view(DTYPES[bits])
+
+    return operation
+
+
+@cache
+def bit_field_extract(bits: int, signed: bool) -> Operation:
+    @lanewise(32)
+    def operation(a: Array, position: Array, length: Array) -> Array:
+        kind = DTYPES[bits]
+        a = a.astype(kind)
+        pos, count = (position & 0xFF).astype(np.int64), (length & 0xFF).astype(np.int64)
+        shifted = np.where(pos < bits, a >> np.minimum(pos, bits - 1).astype(kind), 0).astype(kind)
+        keep = np.where(
+            count >= bits, kind((1 << bits) - 1), (kind(1) << np.minimum(count, bits - 1).astype(kind)) - kind(1)
+        ).astype(kind)
+        value = shifted & keep
+        if signed:
+            top = np.minimum(pos + count - 1, bits - 1)
+            sign = (a >> np.maximum(top, 0).astype(kind)) & kind(1)
+            reach = np.minimum(count, bits - pos)  # bits that really come from a; the rest is sign
+            low = np.where(
+                reach >= bits, kind((1 << bits) - 1), (kind(1) << np.clip(reach, 0, bits - 1).astype(kind)) - kind(1)
+            ).astype(kind)
+            value = np.where((count > 0) & (sign == 1), (value & low) | ~low, value & low).astype(kind)
+        return value
+
+    if bits == 32:
+        return operation
+
+    @lanewise(64)
+    def wide(a: Array, position: Array, length: Array) -> Array:
+        result: Array = operation.__wrapped__(a, position, length)  # type: ignore[attr-defined]
+        return result
+
+    return wide
+
+
+@cache
+def bit_field_insert(bits: int) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array, b: Array, position: Array, length: Array) -> Array:
+        kind = DTYPES[bits]
+        pos, count = (position & 0xFF).astype(np.int64), (length & 0xFF).astype(np.int64)
+        ones = np.where(
+            count >= bits, kind((1 << bits) - 1), (kind(1) << np.minimum(count, bits - 1).astype(kind)) - kind(1)
+        ).astype(kind)
+        shift = np.minimum(pos, bits - 1).astype(kind)
+        field = np.where(pos < bits, ones << shift, 0).astype(kind)
+        return (b & ~field) | ((a << shift) & field)
+
+    return operation
+
+
+@cache
+def find_leading(bits: int, signed: bool, as_shift: bool) -> Operation:
+    """bfind: position of the most significant bit that is not a sign bit; all ones when there is none."""
+
+    @lanewise(bits)
+    def operation(a: Array) -> Array:
+        if signed:
+            a = np.where(a >> (bits - 1), ~a, a).astype(DTYPES[bits])
+        position = _bit_length(a, bits).astype(np.int64) - 1
+        if as_shift:
+            position = np.where(position >= 0, bits - 1 - position, -1)
+        return position.astype(np.int32).view(np.uint32)
+
+    return operation
+
+
+def _bit_length(a: Array, bits: int) -> Array:
+    length = np.zeros(a.shape, np.uint32)
+    rest = a.copy()
+    step = bits // 2
+    while step:
+        high = rest >> step
+        big = high != 0
+        length += np.where(big, step, 0).astype(np.uint32)
+        rest = np.where(big, high, rest)
+        step //= 2
+    return length + (rest != 0)
+
+
+@cache
+def count_leading_zeros(bits: int) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array) -> Array:
+        return (bits - _bit_length(a, bits)).astype(np.uint32)
+
+    return operation
+
+
+@cache
+def population_count(bits: int) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array) -> Array:
+        return np.bitwise_count(a).astype(np.uint32)
+
+    return operation
+
+
+@cache
+def reverse_bits(bits: int) -> Operation:
+    @lanewise(bits)
+    def operation(a: Array) -> Array:
+        data = np.ascontiguousarray(a).view(np.uint8).reshape(-1, bits // 8)
+        flipped = np.packbits(np.unpackbits(data, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little")
+        return np.ascontiguousarray(flipped).view(DTYPES[bits])[:, 0]
+
+    return operation
+
+
+@cache
+def find_nth_set() -> Operation:
+    @lanewise(32)
+    def operation(mask: Array, base: Array, offset: Array) -> Array:
+        mask, base, offset = np.broadcast_arrays(mask, base, offset)
+        result = np.empty(mask.shape, np.uint32)
+        for i in range(len(mask)):
+            m, b, n = int(mask[i]), int(base[i]), int(offset[i].astype(np.int32))
+            positions = [p for p in range(32) if m >> p & 1]
+            if n == 0:
+                result[i] = b if m >> b & 1 else 0xFFFFFFFF
+                continue
+            found = [p for p in positions if p >= b] if n > 0 else [p for p in reversed(positions) if p <= b]
+            result[i] = found[abs(n) - 1] if len(found) >= abs(n) else 0xFFFFFFFF
+        return result
+
+    return operation
+
+
+@cache
+def permute(mode: str) -> Operation:
+    """prmt.b32: bytes of {b, a} picked by the nibbles of the selector (default mode), or one of the fixed patterns."""
+    tables = {
+        "f4e": lambda s: [s, s + 1, s + 2, s + 3],
+        "b4e": lambda s: [s, (s - 1) & 7, (s - 2) & 7, (s - 3) & 7],
+        "rc8": lambda s: [s, s, s, s],
+        "ecl": lambda s: [max(s, i) for i in range(4)],
+        "ecr": lambda s: [min(s, i) for i in range(4)],
+        "rc16": lambda s: [2 * (s & 1), 2 * (s & 1) + 1] * 2,
+    }
+    table = np.array([[v & 7 for v in tables[mode](s)] for s in range(4)], np.int64) if mode else None
+
+    @lanewise(32)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        a, b, c = np.broadcast_arrays(a, b, c)
+        source = np.concatenate([_bytes(a), _bytes(b)], axis=1)
+        if table is not None:
+            pick, replicate = table[(c & 3).astype(np.int64)], np.zeros((len(c), 4), np.bool_)
+        else:
+            nibbles = (c[:, None] >> np.array([0, 4, 8, 12], np.uint32)) & 0xF
+            pick, replicate = (nibbles & 7).astype(np.int64), (nibbles & 8) != 0
+        out = np.take_along_axis(source, pick, axis=1)
+        out = np.where(replicate, np.where(out & 0x80, 0xFF, 0).astype(np.uint8), out)
+        return np.ascontiguousarray(out).view(np.uint32)[:, 0]
+
+    return operation
+
+
+def _bytes(a: Array) -> Array:
+    return np.ascontiguousarray(a).view(np.uint8).reshape(-1, 4)
+
+
+@cache
+def logic3(table: int) -> Operation:
+    """lop3: bit i of the table is the result for the input bits (a, b, c) = binary i."""
+
+    def operation(a: Value, b: Value, c: Value) -> Value:
+        result: Value = 0
+        for i in range(8):
+            if table >> i & 1:
+                x = a if i & 4 else a ^ 0xFFFFFFFF
+                y = b if i & 2 else b ^ 0xFFFFFFFF
+                z = c if i & 1 else c ^ 0xFFFFFFFF
+                result = result | (x & y & z)
+        return result
+
+    return operation
+
+
+@cache
+def funnel_shift(left: bool, clamp: bool) -> Operation:
+    @lanewise(32)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        n = (np.minimum(c, 32) if clamp else c & 31).astype(np.uint64)
+        both = (b.astype(np.uint64) << np.uint64(32)) | a
+        if left:
+            return ((both << n) >> np.uint64(32)).astype(np.uint32)
+        return (both >> n).astype(np.uint32)
+
+    return operation
+
+
+@cache
+def dot4(a_signed: bool, b_signed: bool) -> Operation:
+    @lanewise(32)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        x, y = (_elements(v, s, np.uint8, np.int8) for v, s in ((a, a_signed), (b, b_signed)))
+        return (c.astype(np.int64) + (x * y).sum(axis=1)).astype(np.uint32)
+
+    return operation
+
+
+@cache
+def dot2(a_signed: bool, b_signed: bool, high: bool) -> Operation:
+    @lanewise(32)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        x = _elements(a, a_signed, np.uint16, np.int16)
+        y = _elements(b, b_signed, np.uint8, np.int8)[:, 2 if high else 0 : 4 if high else 2]
+        return (c.astype(np.int64) + (x * y).sum(axis=1)).astype(np.uint32)
+
+    return operation
+
+
+def _elements(value: Array, signed: bool, unsigned_type: Any, signed_type: Any) -> Array:
+    kind = signed_type if signed else unsigned_type
+    return np.ascontiguousarray(value).view(kind).reshape(len(value), -1).astype(np.int64)
+
+
+@cache
+def packed16(name: str, signed: bool) -> Operation:
+    """add / min / max on two 16-bit halves."""
+    kind = np.int16 if signed else np.uint16
+    function = {"add": np.add, "min": np.minimum, "max": np.maximum}[name]
+
+    @lanewise(32)
+    def operation(a: Array, b: Array) -> Array:
+        a, b = np.broadcast_arrays(a, b)
+        x = function(np.ascontiguousarray(a).view(kind), np.ascontiguousarray(b).view(kind))
+        return np.ascontiguousarray(x.astype(kind)).view(np.uint32)
+
+    return operation
+
+
+@cache
+def bit_mask(clamp: bool) -> Operation:
+    @lanewise(32)
+    def operation(position: Array, length: Array) -> Array:
+        pos = position.astype(np.uint64) if clamp else (position & 31).astype(np.uint64)
+        count = length.astype(np.uint64) if clamp else (length & 31).astype(np.uint64)
+        ones = np.where(count >= 32, np.uint64(0xFFFFFFFF), (np.uint64(1) << np.minimum(count, 32)) - np.uint64(1))
+        return np.where(pos >= 32, 0, (ones << np.minimum(pos, 32)) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+    return operation
+
+
+@cache
+def extend_from(signed: bool, clamp: bool) -> Operation:
+    """szext: keep the low n bits and extend."""
+
+    @lanewise(32)
+    def operation(a: Array, width: Array) -> Array:
+        n = np.minimum(width, 32) if clamp else width & 31
+        n64 = n.astype(np.uint64)
+        ones = (np.uint64(1) << n64) - np.uint64(1)
+        value = a.astype(np.uint64) & ones
+        if signed:
+            negative = (n > 0) & ((value >> np.maximum(n64, 1) - np.uint64(1)) & np.uint64(1) == 1)
+            value = np.where(negative, value | ~ones, value)
+        return value.astype(np.uint32)
+
+    return operation
+
+
+@cache
+def carry(bits: int, subtract: bool) -> Operation:
+    """(result, carry out) of an addition or subtraction with carry in."""
+
+    @lanewise(bits)
+    def vector(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+        a, b, c = np.broadcast_arrays(a, b, c.astype(DTYPES[bits]))
+        if subtract:
+            result = a - b - c
+            out = (a < b) | ((a == b) & (c != 0))
+        else:
+            result = a + b + c
+            out = (result < a) | ((c != 0) & (result == a))
+        return result.astype(DTYPES[bits]), out.astype(DTYPES[bits])
+
+    return vector

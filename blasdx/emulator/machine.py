@@ -1,0 +1,415 @@
+"""The machine of one launch: grid, clusters, the scheduler, deadlock and livelock."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blasdx.emulator.asynchronous import Operation, Queue, Schedule
+from blasdx.emulator.errors import DeadlockError, EmulationError, LivelockError
+from blasdx.emulator.mbarrier import Barrier
+from blasdx.emulator.memory import GlobalMemory, Region
+from blasdx.emulator.resident import Cluster, Cta
+from blasdx.emulator.trace import Stats, TraceEvent
+from blasdx.emulator.warp import Path, Wait
+
+if TYPE_CHECKING:
+    from blasdx.emulator.hazards import Monitor
+    from blasdx.emulator.numerics import Arithmetic
+    from blasdx.emulator.program import Program
+
+QUANTUM = 2000  # blocks a path runs before others get a turn; spinning on plain memory has to end some time
+QUIET = 3_000_000  # warp-instructions without any visible event that pass for a livelock
+TRACE_LIMIT = 200_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """What stays fixed during a launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem: int
+    schedule: Schedule
+    seed: int
+    sms: int
+    max_instructions: int | None
+
+
+class Machine:
+    """Runs one grid."""
+
+    def __init__(
+        self,
+        program: Program,
+        config: Config,
+        memory: GlobalMemory,
+        params: bytes,
+        symbols: dict[str, int],
+        arithmetic: tuple[Arithmetic, Arithmetic],
+        monitor: Monitor | None,
+    ) -> None:
+        self.program = program
+        self.config = config
+        self.memory = memory
+        self.globals = symbols
+        self.arithmetic = arithmetic
+        self.monitor = monitor
+        padded = np.zeros(-(-len(params) // 32) * 32 + 64, np.uint8)
+        padded[: len(params)] = np.frombuffer(params, np.uint8)
+        self.params = Region("the parameters", padded, 0, 0, len(params), read_only=True)
+        self.rng = random.Random(config.seed)
+        self.queue = Queue(config.schedule, self.rng)
+        self.ready: deque[Path] = deque()
+        self.polling: list[Path] = []
+        self.waiting: dict[Path, None] = {}
+        self.events = 0
+        self.executed = 0
+        self.counts = [0] * len(program.blocks)
+        self.trace: list[TraceEvent] = []
+        self.clusters: list[Cluster] = []
+        self.active = 0
+        self.ctas_started = 0
+        self.serial = 0
+        self._timeouts = (-1, 0)
+        self._last_event = (0, 0)
+
+    # the grid
+
+    def run(self) -> None:
+        """Run the whole grid."""
+        todo = self._cluster_origins()
+        room = max(1, self.config.sms // (self.config.cluster[0] * self.config.cluster[1] * self.config.cluster[2]))
+        more = True
+        while True:
+            while more and self.active < room:
+                origin = next(todo, None)
+                if origin is None:
+                    more = False
+                else:
+                    self._start(origin)
+            if not self.active:
+                break
+            self._until_a_cluster_ends()
+        while self.queue.pending:
+            self._carry_out()
+
+    def _cluster_origins(self) -> Iterator[tuple[int, int, int]]:
+        (gx, gy, gz), (cx, cy, cz) = self.config.grid, self.config.cluster
+        for z in range(0, gz, cz):
+            for y in range(0, gy, cy):
+                for x in range(0, gx, cx):
+                    yield x, y, z
+
+    def _start(self, origin: tuple[int, int, int]) -> None:
+        """Make a cluster resident."""
+        config, program = self.config, self.program
+        (gx, gy, gz), (cx, cy, cz) = config.grid, config.cluster
+        cluster = Cluster(len(self.clusters))
+        self.clusters.append(cluster)
+        self.active += 1
+        shared_bytes = program.static_shared + config.dynamic_smem
+        for rank in range(cx * cy * cz):
+            inside = (rank % cx, rank // cx % cy, rank // (cx * cy))
+            special: dict[str, Any] = {}
+            triples = {
+                "ntid": config.block,
+                "nctaid": config.grid,
+                "ctaid": tuple(o + i for o, i in zip(origin, inside, strict=True)),
+                "cluster_nctaid": config.cluster,
+                "cluster_ctaid": inside,
+                "clusterid": tuple(o // c for o, c in zip(origin, config.cluster, strict=True)),
+                "nclusterid": (gx // cx, gy // cy, gz // cz),
+            }
+            for name, values in triples.items():
+                special.update({f"{name}_{axis}": value for axis, value in zip("xyz", values, strict=True)})
+            threads = config.block[0] * config.block[1] * config.block[2]
+            special |= {
+                "cluster_ctarank": rank,
+                "cluster_nctarank": cx * cy * cz,
+                "is_explicit_cluster": cx * cy * cz > 1,
+                "nwarpid": -(-threads // 32),
+                "smid": (cluster.number * cx * cy * cz + rank) % max(1, config.sms),
+                "nsmid": max(1, config.sms),
+                "gridid": 0,
+                "total_smem_size": shared_bytes,
+                "aggr_smem_size": shared_bytes,
+                "dynamic_smem_size": config.dynamic_smem,
+            }
+            cta = Cta(self, cluster, self.ctas_started, rank, config.block, special, shared_bytes)
+            self.ctas_started += 1
+            cluster.ctas.append(cta)
+        for cta in cluster.ctas:
+            self._start_warps(cta)
+
+    def _start_warps(self, cta: Cta) -> None:
+        if self.monitor is not None:
+            self.monitor.add_cta(cta.number, cta.name)
+        for warp in cta.warps:
+            if self.monitor is not None:
+                warp.agent = self.monitor.add_warp(cta.number, warp.index, warp.name)
+            if self.program.local_bytes:
+                data = np.zeros(32 * self.program.local_bytes + 64, np.uint8)
+                warp.local = Region(f"local memory of {warp.name}", data, 0, 0, 32 * self.program.local_bytes)
+            regs: list[Any] = [False if r.bits == 1 else 0 for r in self.program.registers]
+            path = Path(self, self.program, warp, warp.alive, regs)
+            path.settle()
+            self.ready.append(path)
+
+    def cta_exits(self, cta: Cta) -> None:
+        """All threads of a CTA have exited."""
+        cta.done = True
+        if self.monitor is not None:
+            columns = cta.allocator.held(cta.number)
+            unbalanced = [(b.offset, b.phase, b.tx) for b in cta.barriers.values() if b.tx]
+            if not self.queue.pending:
+                self.monitor.end_cta(cta.number, cta.name, columns, unbalanced)
+        if all(c.done for c in cta.cluster.ctas):
+            # The next cluster may take the place; whatever is still under way has to be over by then.
+            while self.queue.pending:
+                self._carry_out()
+            if self.monitor is not None:
+                for each in cta.cluster.ctas:
+                    unbalanced = [(b.offset, b.phase, b.tx) for b in each.barriers.values() if b.tx]
+                    self.monitor.end_cta(each.number, each.name, each.allocator.held(each.number), unbalanced)
+            for each in cta.cluster.ctas:
+                each.barriers.clear()
+            self.active -= 1
+
+    # the scheduler
+
+    def _until_a_cluster_ends(self) -> None:
+        active = self.active
+        ready, queue = self.ready, self.queue
+        shuffled = self.config.schedule == "random"
+        rng = self.rng
+        while self.active == active:
+            if ready:
+                if shuffled:
+                    if queue.pending and rng.random() < 0.3:
+                        self._carry_out()
+                        continue
+                    if len(ready) > 1:
+                        ready.rotate(rng.randrange(len(ready)))
+                    self._run_path(ready.popleft(), rng.randrange(1, 64))
+                else:
+                    self._run_path(ready.popleft(), QUANTUM)
+            elif queue.pending:
+                self._carry_out()
+                self._poll()
+            elif self.polling:
+                self._poll()
+            else:
+                self._time_out()
+
+    def _poll(self) -> None:
+        self.ready.extend(self.polling)
+        self.polling.clear()
+
+    def _run_path(self, path: Path, budget: int) -> None:
+        """Run blocks of a path until it waits, ends, or has had its share."""
+        program = path.program
+        functions, sizes, counts = program.functions, program.sizes, self.counts
+        executed = self.executed
+        try:
+            while True:
+                join = path.join
+                if join is not None and path.pc == join.block:
+                    if not path.arrive():
+                        return
+                    continue
+                pc = path.pc
+                if pc == program.leave:
+                    path.leave(True)
+                    return
+                function = functions[pc]
+                if function is None:
+                    function = program.translated(pc)
+                counts[pc] += 1
+                self.executed = executed = executed + sizes[pc]
+                following = function(path, path.regs)
+                if following is None:
+                    return
+                path.pc = following
+                budget -= 1
+                if budget <= 0:
+                    self._check_limit(path)
+                    # A long run without waiting may be a spin on memory: let asynchronous operations go first.
+                    (self.ready if self.config.schedule == "random" else self.polling).append(path)
+                    return
+        except EmulationError as error:
+            error.locate(self._line(path, error.__traceback__))
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, OverflowError, AssertionError) as error:
+            line = self._line(path, error.__traceback__)
+            raise EmulationError(f"{path.warp.name}: {type(error).__name__}: {error}", line=line) from error
+
+    @staticmethod
+    def _line(path: Path, trace: TracebackType | None) -> int:
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == "<ptx>":
+                return path.program.line_of(path.pc, trace.tb_lineno)
+            trace = trace.tb_next
+        return path.program.blocks[path.pc].line
+
+    def _check_limit(self, path: Path) -> None:
+        limit = self.config.max_instructions
+        if self.events != self._last_event[0]:
+            self._last_event = (self.events, self.executed)
+        quiet = self.executed - self._last_event[1]
+        if (limit is not None and self.executed > limit) or (limit is None and quiet > QUIET):
+            what = f"max_instructions = {limit} passed" if limit is not None else f"{quiet} instructions without effect"
+            line = path.program.blocks[path.pc].line
+            raise LivelockError(f"{what}; {path.warp.name} runs at PTX line {line}\n{self.report()}")
+
+    # asynchronous operations
+
+    def submit(self, kind: str, action: Callable[[], None], track: str, line: int, stream: object = None) -> Operation:
+        """Queue an asynchronous operation."""
+        operation = Operation(kind, action, track, line, self.executed)
+        self.events += 1
+        self.queue.submit(operation, stream)  # type: ignore[arg-type]
+        if operation.done:
+            self._traced(operation)
+        return operation
+
+    def _carry_out(self) -> None:
+        self.events += 1
+        before = next(iter(self.queue.pending))
+        operation = before
+        try:
+            operation = self.queue.step()
+        except EmulationError as error:
+            error.locate(operation.line)
+            raise
+        self._traced(operation)
+
+    def _traced(self, operation: Operation) -> None:
+        if len(self.trace) < TRACE_LIMIT:
+            self.trace.append(
+                TraceEvent(operation.kind, operation.track, operation.issued, self.executed, operation.line)
+            )
+
+    # waiting
+
+    def retry(self, path: Path) -> bool:
+        """Let a waiting path look again whether it can go on."""
+        wait = path.wait
+        if wait is None or not wait.ready():
+            return False
+        self._wake(path, wait)
+        return True
+
+    def _wake(self, path: Path, wait: Wait) -> None:
+        path.wait = None
+        del self.waiting[path]
+        self.ready.append(path)
+        if len(self.trace) < TRACE_LIMIT:
+            warp = path.warp
+            track = f"cta {warp.cta.number} warp {warp.index}"
+            self.trace.append(TraceEvent("wait", track, wait.since, self.executed, wait.line))
+
+    def flipped(self, barrier: Barrier) -> None:
+        """A phase of an mbarrier has completed."""
+        self.events += 1
+        waiters, barrier.waiters = barrier.waiters, []
+        for path in waiters:
+            if path.wait is not None and not self.retry(path):
+                barrier.waiters.append(path)
+
+    def check_named(self, cta: Cta, number: int) -> None:
+        """Release a named barrier when everybody it waits for has arrived or exited."""
+        barrier = cta.named[number]
+        if not barrier.arrived:
+            return
+        expected = barrier.expected if barrier.expected is not None else cta.alive
+        if barrier.arrived < expected:
+            return
+        if barrier.arrived > expected:
+            raise EmulationError(
+                f"{barrier.arrived} threads arrived at barrier {number} of CTA {cta.name}, which takes {expected}"
+            )
+        barrier.result[barrier.generation] = (
+            sum(n for n, _ in barrier.votes),
+            sum(t for _, t in barrier.votes),
+        )
+        barrier.generation += 1
+        barrier.arrived = 0
+        barrier.expected = None
+        barrier.votes = []
+        self.events += 1
+        waiting, barrier.waiting = barrier.waiting, []
+        for path in waiting:
+            self.retry(path)
+
+    def check_cluster(self, cluster: Cluster) -> None:
+        """Release the cluster barrier when all threads have arrived or exited."""
+        if not cluster.arrived or cluster.arrived < cluster.alive:
+            return
+        cluster.arrived = 0
+        cluster.phase += 1
+        self.events += 1
+        waiting, cluster.waiting = cluster.waiting, []
+        for path in waiting:
+            if not self.retry(path):
+                cluster.waiting.append(path)
+
+    def _time_out(self) -> None:
+        """Nothing can go on. mbarrier.try_wait may return false, which a program is free to act on."""
+        events, rounds = self._timeouts
+        rounds = rounds + 1 if events == self.events else 0
+        self._timeouts = (self.events, rounds)
+        timed = [path for path in self.waiting if path.wait is not None and path.wait.give_up is not None]
+        if not timed or rounds >= 3:
+            raise DeadlockError("no warp can go on\n" + self.report())
+        for path in timed:
+            wait = path.wait
+            assert wait is not None and wait.give_up is not None
+            wait.give_up()
+            self._wake(path, wait)
+        for cluster in self.clusters[-max(1, self.config.sms) :]:
+            for cta in cluster.ctas:
+                for barrier in cta.barriers.values():
+                    barrier.waiters = [p for p in barrier.waiters if p.wait is not None]
+
+    def report(self) -> str:
+        """Every barrier and what each warp waits for."""
+        lines: list[str] = []
+        for cluster in self.clusters:
+            for cta in cluster.ctas:
+                if cta.done:
+                    continue
+                lines += [f"  {barrier}" for barrier in cta.barriers.values()]
+                lines += [
+                    f"  barrier {n} of CTA {cta.name}: {b.arrived} of "
+                    f"{cta.alive if b.expected is None else b.expected} threads"
+                    for n, b in cta.named.items()
+                    if b.arrived
+                ]
+        for path in self.waiting:
+            if path.wait is not None:
+                lines.append(f"  {path.warp.name} lanes {path.mask:#010x}: {path.wait.text()} (PTX line {path.wait.line})")
+        for path in [*self.ready, *self.polling]:
+            line = path.program.blocks[path.pc].line
+            lines.append(f"  {path.warp.name} lanes {path.mask:#010x}: running near PTX line {line}")
+        if self.active and self.config.grid != self.config.cluster:
+            lines.append(f"  {self.active} cluster(s) resident (sms={self.config.sms})")
+        return "\n".join(lines)
+
+    def stats(self, seconds: float) -> Stats:
+        """Counts so far."""
+        opcodes: Counter[str] = Counter()
+        for block, count in zip(self.program.blocks, self.counts, strict=True):
+            if count:
+                for instruction in block.body:
+                    opcodes[instruction.opcode] += count
+                if block.ending is not None:
+                    opcodes[block.ending.opcode] += count
+        return Stats(self.executed, dict(opcodes), dict(self.queue.counts), self.ctas_started, seconds)

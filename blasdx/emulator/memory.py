@@ -1,0 +1,284 @@
+"""Byte-addressed memory: bounds and alignment checked, read and written for a whole warp at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import ArrayLike, NDArray
+
+from blasdx.emulator.errors import EmulationError
+from blasdx.emulator.lanes import DTYPES, FULL, WARP, Value, lanes_of
+from blasdx.emulator.windows import GLOBAL_START
+
+Array = NDArray[Any]
+_PAD = 64  # vector accesses read whole 32-byte rows; the padding keeps the last one inside the array
+_LOG = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
+
+
+class Region:
+    """A contiguous piece of memory.
+
+    Parameters
+    ----------
+    name : str
+        For error messages.
+    data : NDArray[np.uint8]
+        Backing store; its length is a multiple of 32.
+    origin : int
+        Address of ``data[0]``.
+    start, stop : int
+        First legal address and the one behind the last.
+    """
+
+    def __init__(self, name: str, data: Array, origin: int, start: int, stop: int, *, read_only: bool = False) -> None:
+        self.name = name
+        self.data = data
+        self.origin = origin
+        self.start = start
+        self.stop = stop
+        self.read_only = read_only
+        self.views: dict[int, Array] = {size: data.view(DTYPES[8 * size]) for size in (1, 2, 4, 8)}
+        self.rows: dict[tuple[int, int], Array] = {}
+
+    def outside(self, address: int, width: int) -> EmulationError:
+        return EmulationError(
+            f"access of {width} byte(s) at {address:#x} is outside {self.name} [{self.start:#x}, {self.stop:#x})"
+        )
+
+    def check(self, address: int, width: int) -> int:
+        """The index of `address` in `data`, after checking bounds and natural alignment."""
+        if address < self.start or address + width > self.stop:
+            raise self.outside(address, width)
+        if address % width:
+            raise EmulationError(f"access of {width} bytes at {address:#x} in {self.name} is not aligned")
+        return address - self.origin
+
+    def check_lanes(self, address: Array, width: int) -> Array:
+        """Like `check` for one address per lane."""
+        low, high = int(address.min()), int(address.max())
+        if low < self.start or high + width > self.stop:
+            raise self.outside(low if low < self.start else high, width)
+        if width > 1 and (address & address.dtype.type(width - 1)).any():
+            raise EmulationError(f"accesses of {width} bytes in {self.name} are not aligned, for example {high:#x}")
+        return (address - address.dtype.type(self.origin)).astype(np.int64)
+
+    def vectors(self, size: int, count: int) -> Array:
+        """The memory as rows of `count` elements of `size` bytes."""
+        key = (size, count)
+        if key not in self.rows:
+            self.rows[key] = self.views[size].reshape(-1, count)
+        return self.rows[key]
+
+    # one address
+
+    def load_one(self, address: int, size: int, count: int) -> tuple[int, ...]:
+        at = self.check(address, size * count)
+        if size == 16:
+            return (int.from_bytes(self.data[at : at + 16].tobytes(), "little"),)
+        at >>= _LOG[size]
+        return tuple(self.views[size][at : at + count].tolist())
+
+    def store_one(self, address: int, size: int, values: Sequence[int]) -> None:
+        at = self.check(address, size * len(values))
+        if self.read_only:
+            raise EmulationError(f"store to read-only {self.name} at {address:#x}")
+        if size == 16:
+            self.data[at : at + 16] = np.frombuffer(values[0].to_bytes(16, "little"), np.uint8)
+            return
+        at >>= _LOG[size]
+        self.views[size][at : at + len(values)] = values
+
+    # one address per lane
+
+    def load_lanes(self, address: Array, size: int, count: int) -> Array:
+        """Values with the lanes last: (lanes,) or (count, lanes); (lanes, 2) uint64 for 16-byte elements."""
+        at = self.check_lanes(address, size * count)
+        if size == 16:
+            return self.vectors(8, 2)[at >> 4]
+        if count == 1:
+            values: Array = self.views[size][at >> _LOG[size]]
+            return values
+        return self.vectors(size, count)[at >> _LOG[size * count]].T
+
+    def store_lanes(self, address: Array, size: int, count: int, values: Array) -> None:
+        """`values` shaped as `load_lanes` returns them. Of lanes that write the same place, the highest wins."""
+        at = self.check_lanes(address, size * count)
+        if self.read_only:
+            raise EmulationError(f"store to read-only {self.name}")
+        if size == 16:
+            self.vectors(8, 2)[at >> 4] = values
+        elif count == 1:
+            self.views[size][at >> _LOG[size]] = values
+        else:
+            self.vectors(size, count)[at >> _LOG[size * count]] = values.T
+
+
+class Buffer(Region):
+    """An allocation in global memory.
+
+    Attributes
+    ----------
+    address : int
+    nbytes : int
+    """
+
+    def __init__(self, address: int, array: Array, name: str) -> None:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        data = np.zeros(-(-len(flat) // 32) * 32 + _PAD, np.uint8)
+        data[: len(flat)] = flat
+        super().__init__(name, data, address, address, address + len(flat))
+        self.address = address
+        self.nbytes = len(flat)
+        self.dtype = array.dtype
+        self.shape = array.shape
+
+    def read(self) -> Array:
+        """A copy of the current contents, with the dtype and shape of what was uploaded."""
+        return self.data[: self.nbytes].copy().view(self.dtype).reshape(self.shape)
+
+    def write(self, array: ArrayLike) -> None:
+        """Replace the contents by an array of the same size in bytes."""
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if len(flat) != self.nbytes:
+            raise EmulationError(f"{len(flat)} bytes given for {self.name}, {self.nbytes} needed")
+        self.data[: self.nbytes] = flat
+
+
+class GlobalMemory:
+    """Global memory: buffers at made-up addresses with gaps between them, so that a stray access is noticed."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._buffers: list[Buffer] = []
+        self._next = GLOBAL_START
+        self.symbols: dict[object, dict[str, int]] = {}
+
+    def upload(self, array: ArrayLike, name: str = "") -> Buffer:
+        """Copy an array into global memory.
+
+        Parameters
+        ----------
+        array : array_like
+            Any dtype and shape; stored contiguously in C order.
+        name : str
+            For error messages.
+
+        Returns
+        -------
+        Buffer
+            With ``address`` (512-byte aligned) and ``read()``.
+        """
+        data = np.asarray(array)
+        address = self._next
+        buffer = Buffer(address, data, name or f"buffer {len(self._buffers)}")
+        self._next = address + (-(-max(buffer.nbytes, 1) // 4096) + 16) * 4096
+        self._starts.append(address)
+        self._buffers.append(buffer)
+        return buffer
+
+    def find(self, address: int) -> Buffer:
+        """The buffer an address belongs to.
+
+        Raises
+        ------
+        EmulationError
+            When no buffer holds it.
+        """
+        index = bisect_right(self._starts, address) - 1
+        if index >= 0 and address < self._buffers[index].stop:
+            return self._buffers[index]
+        near = f"; the nearest below is {self._buffers[index].name}, ending at {self._buffers[index].stop:#x}"
+        raise EmulationError(f"address {address:#x} is in no buffer of global memory" + (near if index >= 0 else ""))
+
+    def view(self, address: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
+        """A uint8 view of a strided piece of one buffer; bounds checked."""
+        buffer = self.find(address)
+        last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if prod(shape) and address + last >= buffer.stop:
+            raise buffer.outside(address + last, 1)
+        return as_strided(buffer.data[address - buffer.origin :], tuple(shape), tuple(strides))
+
+
+Chooser = Callable[[int], Region]
+
+
+def _groups(address: Array, lanes: Array, choose: Chooser) -> list[tuple[Region, Array]]:
+    """Lanes grouped by the region their address lies in."""
+    first = choose(int(address[lanes[0]]))
+    chosen = address[lanes]
+    if int(chosen.min()) >= first.start and int(chosen.max()) < first.stop:
+        return [(first, lanes)]
+    groups: dict[int, tuple[Region, list[int]]] = {}
+    for lane in lanes.tolist():
+        region = choose(int(address[lane]))
+        groups.setdefault(id(region), (region, []))[1].append(lane)
+    return [(region, np.array(members)) for region, members in groups.values()]
+
+
+_ALL = np.arange(WARP)
+
+
+def lane_index(mask: int) -> Array:
+    """Lane numbers of a mask as an index array."""
+    return _ALL if mask == FULL else np.array(lanes_of(mask))
+
+
+def load(address: Value, mask: int, size: int, count: int, choose: Chooser) -> Any:
+    """Load `count` elements of `size` bytes per lane.
+
+    Returns
+    -------
+    One value, or a sequence of `count` values.
+    """
+    if address.__class__ is not np.ndarray:
+        values = choose(address).load_one(address, size, count)
+        return values[0] if count == 1 else values
+    lanes = lane_index(mask)
+    groups = _groups(address, lanes, choose)
+    if len(groups) == 1 and mask == FULL:
+        return groups[0][0].load_lanes(address, size, count)
+    shape = (WARP, 2) if size == 16 else (WARP,) if count == 1 else (count, WARP)
+    out = np.zeros(shape, np.uint64 if size == 16 else DTYPES[8 * size])
+    for region, members in groups:
+        values = region.load_lanes(address[members], size, count)
+        if size == 16 or count == 1:
+            out[members] = values
+        else:
+            out[:, members] = values
+    return out
+
+
+def store(address: Value, mask: int, size: int, values: Sequence[Value], choose: Chooser) -> None:
+    """Store elements of `size` bytes per lane."""
+    count = len(values)
+    varying = [v.__class__ is np.ndarray for v in values]
+    if address.__class__ is not np.ndarray:
+        if any(varying):  # every lane writes the same place; one of them wins
+            last = lanes_of(mask)[-1]
+            values = [
+                (int(v[last, 0]) | int(v[last, 1]) << 64 if size == 16 else int(v[last])) if vary else v
+                for v, vary in zip(values, varying, strict=True)
+            ]
+        choose(address).store_one(address, size, values)
+        return
+    lanes = lane_index(mask)
+    if size == 16:
+        value = values[0]
+        data = value if varying[0] else np.tile(np.array([value & (1 << 64) - 1, value >> 64], np.uint64), (WARP, 1))
+    elif count == 1:
+        data = values[0] if varying[0] else np.full(WARP, values[0], DTYPES[8 * size])
+    else:
+        data = np.empty((count, WARP), DTYPES[8 * size])
+        for k, value in enumerate(values):
+            data[k] = value
+    for region, members in _groups(address, lanes, choose):
+        if members is _ALL:
+            region.store_lanes(address, size, count, data)
+        else:
+            part = data[members] if size == 16 or count == 1 else data[:, members]
+            region.store_lanes(address[members], size, count, part)
