@@ -16,16 +16,15 @@ Keys are hashable tuples naming one synchronisation *event*, for example ``("mba
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
 from blasdx.emulator import wording
+from blasdx.emulator.findings import Findings, Hazard, Severity
 from blasdx.emulator.ordering import (
     BEFORE_FENCE,
     CONSUMER_FENCE,
     INIT_FENCE,
-    LEVELS,
     WRITER_FENCE,
     Clock,
     Components,
@@ -36,7 +35,8 @@ from blasdx.emulator.ordering import (
 )
 from blasdx.emulator.records import CONFLICTS, Memory, Record, Side
 
-Severity = Literal["error", "warning"]
+__all__ = ["Hazard", "Monitor", "Severity"]
+
 Space = Literal["shared", "tensor"]
 Proxy = Literal["generic", "async", "tensor"]
 Key = tuple[Hashable, ...]
@@ -52,42 +52,13 @@ _SIDES: dict[tuple[bool, bool], Side] = {
 _TRIM_CLOCKS_AT = 1024
 
 
-@dataclass(frozen=True)
-class Hazard:
-    """One finding.
-
-    Attributes
-    ----------
-    severity : "error" or "warning"
-        "error": can change a result or hang. "warning": a broken contract that known production kernels break too.
-    kind : str
-        Stable kebab-case id, for example ``"shared-read-before-load-complete"``.
-    message : str
-        CTA, warp or role, barrier, PTX lines (CUDA source lines where known), and what was expected.
-    lines : tuple[int, ...]
-        PTX lines involved.
-    count : int
-        How often the same kind occurred on the same lines.
-    """
-
-    severity: Severity
-    kind: str
-    message: str
-    lines: tuple[int, ...]
-    count: int = 1
-
-    def __str__(self) -> str:
-        times = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{self.severity}: {self.kind}: {self.message}{times}"
-
-
 class _Cta:
     """What the monitor keeps of a CTA."""
 
     def __init__(self, dropped: Callable[[Record], None]) -> None:
         self.memories: dict[Space, Memory] = {"shared": Memory(dropped), "tensor": Memory(dropped)}
         self.warps: list[Warp] = []
-        self.operations: set[int] = set()
+        self.agents: set[int] = set()
         self.slots: list[tuple[int, int]] = []  # unused: component, last epoch
         self.components: list[int] = []
         self.barriers: dict[int, tuple[Warp, int, int]] = {}  # offset: initialising warp, its epoch, line
@@ -96,7 +67,7 @@ class _Cta:
         self.freed = 0
 
 
-class Monitor:
+class Monitor(Findings):
     """Happens-before bookkeeping of one launch.
 
     Parameters
@@ -106,6 +77,7 @@ class Monitor:
     """
 
     def __init__(self, describe_line: Callable[[int], str]) -> None:
+        super().__init__()
         self._describe = describe_line
         self._components = Components()
         self._agents: dict[int, Warp | Operation] = {}
@@ -113,10 +85,10 @@ class Monitor:
         self._ctas: dict[int, _Cta] = {}
         self._streams: dict[Key, Stream] = {}
         self._keys: dict[Key, Clock] = {}
-        self._found: dict[tuple[str, tuple[int, ...]], Hazard] = {}
         self._foreign = False  # some agent has accessed another CTA's memory
         self._departed: Clock = {}  # what warps of CTAs that are gone knew
         self._dead: set[int] = set()  # their components
+        self._writers: set[int] = set()  # components of warps: only they write through the generic proxy
 
     # agents
 
@@ -126,6 +98,7 @@ class Monitor:
         loads, stores = Stream(self._component(state)), Stream(self._component(state))
         added = Warp(self._component(state), cta, name, loads, stores)
         state.warps.append(added)
+        self._writers.add(added.component)
         return self._number(added, state)
 
     def add_cta(self, cta: int, name: str) -> None:
@@ -154,11 +127,12 @@ class Monitor:
         if self._foreign:
             for warp in state.warps:
                 join(self._departed, warp.clock)
-        for number in state.operations:
+        for number in state.agents:
             self._agents.pop(number, None)
         self._keys = {k: v for k, v in self._keys.items() if k[0] not in _CTA_KEYS or k[1] != cta}
         self._streams = {k: v for k, v in self._streams.items() if k[1] != cta}
         self._dead.update(state.components)
+        self._writers.difference_update(state.components)
         del self._ctas[cta]
 
     def _check_exit(self, state: _Cta, name: str) -> None:
@@ -184,8 +158,15 @@ class Monitor:
     def _number(self, agent: Warp | Operation, state: _Cta) -> int:
         number = next(self._numbers)
         self._agents[number] = agent
-        state.operations.add(number)
+        state.agents.add(number)
+        if isinstance(agent, Operation):
+            agent.number = number
         return number
+
+    def _retire(self, operation: int, state: _Cta) -> None:
+        """Nothing will be said about this operation any more."""
+        self._agents.pop(operation, None)
+        state.agents.discard(operation)
 
     # accesses
 
@@ -282,7 +263,7 @@ class Monitor:
         missing: str,
     ) -> None:
         lines = (old.line, new.line)
-        if not self._again(kind, lines):
+        if not self.again(kind, lines):
             text = (
                 f"{self._who(new)} {'writes' if write else 'reads'} {wording.place(space, old.mask & new.mask)}, "
                 f"which {self._who(old)} {'reads' if old_reads else 'writes'}; {missing}"
@@ -305,6 +286,8 @@ class Monitor:
         state = self._ctas.get(operation.warp.cta)
         if state is not None:
             state.slots.append((operation.component, operation.epoch))
+            if operation.finished:
+                self._retire(operation.number, state)
 
     # asynchronous operations
 
@@ -324,9 +307,9 @@ class Monitor:
             component, epoch = state.slots.pop() if state.slots else (self._component(state), 0)
             operation = Operation(warp, engine, line, component, component + 1, epoch + 1, True)
             return self._number(operation, state)
-        queue.used = True
         operation = Operation(warp, engine, line, queue.component, queue.component, queue.epoch, False)
-        return self._number(operation, state)
+        queue.open.append(self._number(operation, state))
+        return operation.number
 
     def _stream(self, key: Key, state: _Cta) -> Stream:
         if key not in self._streams:
@@ -338,27 +321,34 @@ class Monitor:
         warp = self._warp(agent)
         state = self._ctas[warp.cta]
         queue = self._stream(stream, state)
+        for earlier in queue.open:
+            self._retire(earlier, state)
         operation = Operation(warp, "commit", line, queue.component, queue.component, queue.close(), False)
         return self._number(operation, state)
 
     def finish(self, operation: int, key: Key, *, reads_only: bool = False) -> None:
         """The operation is over (`reads_only`: has read its sources) for whoever acquires `key`."""
-        agent = self._agents[operation]
-        assert isinstance(agent, Operation)
+        agent = self._agents.get(operation)
+        if not isinstance(agent, Operation):
+            return  # nothing of it is left to order
         agent.keys.append(key)
+        agent.finished |= not reads_only
         self._publish(key, agent.start)
         join(self._keys[key], agent.over(reads_only))
-        if agent.slot and not agent.records and not reads_only:
+        if agent.slot and agent.finished and not agent.records:
             self._free_slot(agent)
 
     def join(self, agent: int, operation: int) -> None:
         """The operation is over for `agent` itself (tcgen05.wait::ld, cp.async.wait_group of own copies)."""
-        warp, over = self._warp(agent), self._agents[operation]
-        assert isinstance(over, Operation)
+        warp, over = self._warp(agent), self._agents.get(operation)
+        if not isinstance(over, Operation):
+            return
         warp.learn(over.over(False))
         for queue in (over.warp.tensor_loads, over.warp.tensor_stores):
-            if over.component == queue.component and over.epoch == queue.epoch:
-                queue.close()
+            if over.component == queue.component:
+                if over.epoch == queue.epoch:
+                    queue.close()
+                self._retire(operation, self._ctas[over.warp.cta])
 
     def _warp(self, agent: int) -> Warp:
         found = self._agents[agent]
@@ -406,7 +396,7 @@ class Monitor:
         clock, own, epoch = warp.writable(), warp.component, warp.epoch
         if kind == "proxy.async":
             clock[own + WRITER_FENCE] = epoch
-            for component in [c for c in clock if c % LEVELS == 0]:
+            for component in self._writers.intersection(clock):
                 clock[component + CONSUMER_FENCE] = max(clock[component], clock.get(component + CONSUMER_FENCE, 0))
         elif kind == "mbarrier_init":
             clock[own + INIT_FENCE] = epoch
@@ -483,21 +473,3 @@ class Monitor:
             f"({self._describe(load_line)}) before tcgen05.wait::ld"
         )
         self.report("warning", "tensor-load-registers-used-early", text, (load_line, line))
-
-    # other findings of the machine
-
-    def report(self, severity: Severity, kind: str, message: str, lines: tuple[int, ...]) -> None:
-        """Add a finding that the machine made itself; deduplicated by kind and lines like all others."""
-        if not self._again(kind, lines):
-            self._found[kind, lines] = Hazard(severity, kind, message, lines)
-
-    def _again(self, kind: str, lines: tuple[int, ...]) -> bool:
-        found = self._found.get((kind, lines))
-        if found is None:
-            return False
-        self._found[kind, lines] = replace(found, count=found.count + 1)
-        return True
-
-    def hazards(self) -> tuple[Hazard, ...]:
-        """Everything found so far, errors first, each (kind, lines) once with its count."""
-        return tuple(sorted(self._found.values(), key=lambda h: (h.severity, h.kind, h.lines)))

@@ -98,20 +98,19 @@ class Warp:
 class Stream:
     """Asynchronous operations that are carried out in issue order."""
 
-    __slots__ = ("component", "epoch", "used")
+    __slots__ = ("component", "epoch", "open")
 
     def __init__(self, component: int) -> None:
         self.component = component
         self.epoch = 1
-        self.used = False
+        self.open: list[int] = []  # operations of the current interval
 
     def close(self) -> int:
         """End the interval between two commits and return its epoch."""
-        closed = self.epoch
-        if self.used:
+        if self.open:
             self.epoch += 1
-            self.used = False
-        return closed
+            self.open.clear()
+        return self.epoch - 1
 
 
 class Operation:
@@ -120,7 +119,21 @@ class Operation:
     `component` is what says that its writes are over, `reads` that its reads are.
     """
 
-    __slots__ = ("component", "engine", "epoch", "issued", "keys", "line", "reads", "records", "slot", "start", "warp")
+    __slots__ = (
+        "component",
+        "engine",
+        "epoch",
+        "finished",
+        "issued",
+        "keys",
+        "line",
+        "number",
+        "reads",
+        "records",
+        "slot",
+        "start",
+        "warp",
+    )
 
     def __init__(self, warp: Warp, engine: str, line: int, component: int, reads: int, epoch: int, slot: bool) -> None:
         self.warp = warp
@@ -133,6 +146,8 @@ class Operation:
         self.issued = warp.epoch
         self.start = warp.snapshot()
         self.records = 0
+        self.finished = False
+        self.number = 0
         self.keys: list[tuple[object, ...]] = []
 
     def over(self, reads_only: bool) -> Clock:

@@ -1,0 +1,61 @@
+"""Hazards, and a list of them in which each occurs once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """One finding.
+
+    Attributes
+    ----------
+    severity : "error" or "warning"
+        "error": can change a result or hang. "warning": a broken contract that known production kernels break too.
+    kind : str
+        Stable kebab-case id, for example ``"shared-read-before-load-complete"``.
+    message : str
+        CTA, warp or role, barrier, PTX lines (CUDA source lines where known), and what was expected.
+    lines : tuple[int, ...]
+        PTX lines involved.
+    count : int
+        How often the same kind occurred on the same lines.
+    """
+
+    severity: Severity
+    kind: str
+    message: str
+    lines: tuple[int, ...]
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.severity}: {self.kind}: {self.message}{times}"
+
+
+class Findings:
+    """Hazards found so far; the same kind on the same lines is one hazard with a count."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, tuple[int, ...]], Hazard] = {}
+
+    def report(self, severity: Severity, kind: str, message: str, lines: tuple[int, ...]) -> None:
+        """Add a finding, or count it when the same kind was found on the same lines before."""
+        if not self.again(kind, lines):
+            self._found[kind, lines] = Hazard(severity, kind, message, lines)
+
+    def again(self, kind: str, lines: tuple[int, ...]) -> bool:
+        """Count a finding that was made before; False when it is new."""
+        found = self._found.get((kind, lines))
+        if found is None:
+            return False
+        self._found[kind, lines] = replace(found, count=found.count + 1)
+        return True
+
+    def hazards(self) -> tuple[Hazard, ...]:
+        """Everything found so far, errors first, each (kind, lines) once with its count."""
+        return tuple(sorted(self._found.values(), key=lambda h: (h.severity, h.kind, h.lines)))
