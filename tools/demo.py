@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +22,7 @@ from blasdx.compiler import nvrtc_version
 from blasdx.devices.emulated import EmulatedDevice
 
 M = N = K = 512
+Matrix = np.ndarray[Any, Any]
 FRESH_PROCESSES = 5
 
 
@@ -43,7 +45,7 @@ def descriptor(sm: int = 1000) -> dx.Descriptor:
 def main() -> None:
     tile = descriptor()
     title("1. Compose a descriptor")
-    print(tile)
+    print("\n  + ".join(repr(operator) for operator in tile.operators))
 
     title("2. Which path it lands on, and why")
     print(dx.check(tile, require="utcmma"))
@@ -66,23 +68,23 @@ def main() -> None:
     title("6. Prove the instruction from the machine code")
     found = kernel.prove()
     print(f"{plan.mma.mnemonic}: {found} in the SASS, {plan.mma.count} in the plan, and no other MMA")
-    matrix = {opcode: kernel.sass.opcodes[opcode] for opcode in ("UTMALDG", "UTCBAR", "LDTM", "HMMA")}
-    print("beside them " + ", ".join(f"{count} x {opcode}" for opcode, count in matrix.items()))
+    beside = {opcode: kernel.sass.opcodes[opcode] for opcode in ("UTMALDG", "UTCBAR", "LDTM", "HMMA")}
+    print("beside them: " + ", ".join(f"{count} {opcode}" for opcode, count in beside.items()))
 
     title(f"7. Run that very PTX in the emulator: {M} x {N} x {K}")
-    device = EmulatedDevice(schedule="random", seed=0, check=True)
-    gemm = dx.Gemm(kernel, device)
     random = np.random.default_rng(0)
-    multiply("small integers", gemm, random.integers(-8, 9, (M, K)), random.integers(-8, 9, (K, N)))
-    multiply("normal numbers", gemm, random.standard_normal((M, K)), random.standard_normal((K, N)))
+    multiply("small integers", kernel, random.integers(-8, 9, (M, K)), random.integers(-8, 9, (K, N)))
+    multiply("normal numbers", kernel, random.standard_normal((M, K)), random.standard_normal((K, N)))
 
 
 def title(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
-def multiply(what: str, gemm: dx.Gemm, a: np.ndarray, b: np.ndarray) -> None:
+def multiply(what: str, kernel: dx.CompiledKernel, a: Matrix, b: Matrix) -> None:
     """Multiply, compare with float64, and stop when the result is outside the bound."""
+    device = EmulatedDevice(schedule="random", seed=0, check=True)
+    gemm = dx.Gemm(kernel, device)
     a = a.astype(ml_dtypes.bfloat16)
     b = np.asfortranarray(b.astype(ml_dtypes.bfloat16))
     start = time.perf_counter()
@@ -92,10 +94,14 @@ def multiply(what: str, gemm: dx.Gemm, a: np.ndarray, b: np.ndarray) -> None:
     error = np.abs(result - wide_a @ wide_b)
     bound = K * 2.0**-23 * (np.abs(wide_a) @ np.abs(wide_b))
     print(
-        f"{what}: {seconds:.2f} s on the {gemm.device.name}; {int((error != 0).sum())} of {error.size} elements differ "
-        f"from float64, at most by {error.max():.2e}; {(error / bound).max():.1%} of the bound K * 2^-23 * sum|a||b|",
+        f"{what}: {seconds:.2f} s on the {gemm.device.name}\n"
+        f"  {int((error != 0).sum()):,} of {error.size:,} elements differ from float64, at most by {error.max():.1e}: "
+        f"{(error / bound).max():.2%} of the bound K * 2^-23 * sum|a||b|",
         flush=True,
     )
+    assert device.last is not None
+    launch = device.last
+    print(f"  {launch.stats.instructions:,} warp-instructions, {len(launch.hazards)} hazards")
     if (error > bound).any() or (what == "small integers" and error.any()):
         sys.exit("the product is wrong")
 

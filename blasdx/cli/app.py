@@ -49,13 +49,14 @@ Depth = Annotated[int | None, typer.Option(help="Stages in shared memory; the de
 @contextmanager
 def reported(*also: type[Exception]) -> Iterator[None]:
     """Print what the library refuses as it says it, without a traceback."""
+    refusals: tuple[type[Exception], ...] = (BlasdxError, OSError, *also)
     try:
         yield
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             error_console.print(f"{error.title}: {problem['msg']}", markup=False)
         raise typer.Exit(ILLEGAL) from None
-    except (BlasdxError, OSError, *also) as error:
+    except refusals as error:
         error_console.print(f"{type(error).__name__}: {error}", markup=False)
         raise typer.Exit(REFUSED) from None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
 from blasdx.elements import Element
-from blasdx.emulator import EmulationError, GlobalMemory, Module, TensorMap
+from blasdx.emulator import Buffer, EmulationError, Function, GlobalMemory, LaunchResult, Module, TensorMap
 from blasdx.operands import Operand, reject
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class EmulatedDevice:
         self.seed = seed
         self.check = check
         self.processors = processors
-        self.last: Any = None
+        self.last: LaunchResult | None = None
 
     @property
     def name(self) -> str:
@@ -101,38 +102,40 @@ class EmulatedDevice:
         """Upload what the arguments name, run the kernel to its end, and copy the elements of the result back."""
         plan = kernel.source.plan
         memory = GlobalMemory()
-        uploads: dict[tuple[int, int], Any] = {}
+        uploads: dict[tuple[int, int], Buffer] = {}
 
         def address(operand: Operand) -> int:
             # out and c may be one array, which is then one buffer on the device too.
             key = _key(operand)
             if key not in uploads:
                 uploads[key] = memory.upload(_bytes(operand))
-            return int(uploads[key].address)
+            return uploads[key].address
 
         arguments = [
             argument.bytes(address) if isinstance(argument, StructArgument) else _tensor_map(argument, address)
             for argument in launch.arguments
         ]
-        self.last = (
-            Module.from_ptx(kernel.ptx)
-            .get_function(kernel.source.entry)
-            .launch(
-                grid=(launch.blocks, 1, 1),
-                block=(plan.block_dim, 1, 1),
-                cluster=(1, 1, 1),
-                dynamic_smem=plan.smem_total,
-                memory=memory,
-                args=arguments,
-                schedule=self.schedule,
-                seed=self.seed,
-                check=self.check,
-                sms=self.processors,
-            )
+        self.last = _function(kernel.ptx, kernel.source.entry).launch(
+            grid=(launch.blocks, 1, 1),
+            block=(plan.block_dim, 1, 1),
+            cluster=(1, 1, 1),
+            dynamic_smem=plan.smem_total,
+            memory=memory,
+            args=arguments,
+            schedule=self.schedule,
+            seed=self.seed,
+            check=self.check,
+            sms=self.processors,
         )
         # All bytes of the span, as hardware would: what a faulty kernel writes between the rows has to be seen.
         written = uploads[_key(launch.writes)].read()
-        _bytes(launch.writes)[...] = np.ascontiguousarray(written).view(np.uint8)
+        _bytes(launch.writes)[...] = written
+
+
+@lru_cache(maxsize=32)
+def _function(ptx: str, entry: str) -> Function:
+    """A parsed kernel; it keeps the Python that its PTX was translated to from one launch to the next."""
+    return Module.from_ptx(ptx).get_function(entry)
 
 
 def _key(operand: Operand) -> tuple[int, int]:
