@@ -42,6 +42,9 @@ _BY_NAME = {kind.__name__: kind for kind in OPERATORS}
 MANDATORY: tuple[type[Operator], ...] = (Size, Function, SM)
 """The operators that cuBLASDx gives no default."""
 
+_DEFAULT_PRECISION = Precision(f32)
+_DEFAULT_ARRANGEMENT = Arrangement(Order.row_major, Order.col_major)
+
 
 def refuse_summand(value: object) -> NoReturn:
     """Raise `NotAnOperatorError` for something in a sum that is no operator."""
@@ -206,7 +209,7 @@ class Descriptor(BaseModel):
     @property
     def precision(self) -> Precision:
         """Element types of A, B and the accumulator."""
-        return self.get(Precision) or Precision(f32)
+        return self.get(Precision) or _DEFAULT_PRECISION
 
     @property
     def type(self) -> Kind:
@@ -223,7 +226,7 @@ class Descriptor(BaseModel):
     @property
     def arrangement(self) -> Arrangement:
         """Order of A, B and C in memory."""
-        return self.get(Arrangement) or Arrangement(Order.row_major, Order.col_major)
+        return self.get(Arrangement) or _DEFAULT_ARRANGEMENT
 
     @property
     def alignment(self) -> Alignment:

@@ -1,7 +1,7 @@
 """Element types: what one number in a matrix is, in every spelling that names it.
 
-An element type is one of the module's objects (``bf16``, ``f32``, ...). `Element.of` turns every other spelling into it:
-the name, a NumPy or ml_dtypes dtype or scalar type, a framework's dtype ("torch.bfloat16"), a CUDA C++ type
+An element type is one of the module's objects (``bf16``, ``f32``, ...). `Element.of` turns every other spelling into
+it: the name, a NumPy or ml_dtypes dtype or scalar type, a framework's dtype ("torch.bfloat16"), a CUDA C++ type
 (``__nv_bfloat16``).
 """
 
@@ -60,7 +60,8 @@ class Element:
         if self.name in _ML_DTYPES:
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+            scalar: type[Any] = getattr(ml_dtypes, _ML_DTYPES[self.name])
+            return np.dtype(scalar)
         return np.dtype(_NUMPY[self.name])
 
     @property

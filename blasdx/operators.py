@@ -1,9 +1,9 @@
 """The operators that a descriptor is a sum of, under cuBLASDx's names.
 
-``Size<128, 256, 64>()`` becomes ``Size(128, 256, 64)``: positional arguments in C++ order, or keywords. Every operator is
-a frozen value, and one with an illegal field does not come to be: it raises ``pydantic.ValidationError`` with the operator,
-the value and what is legal. What is illegal only in company (an alignment below the element size, say) is reported by
-`check`.
+``Size<128, 256, 64>()`` becomes ``Size(128, 256, 64)``: positional arguments in C++ order, or keywords. Every operator
+is a frozen value, and one with an illegal field does not come to be: it raises ``pydantic.ValidationError`` with the
+operator, the value and what is legal. What is illegal only in company (an alignment below the element size, say) is
+reported by `check`.
 """
 
 from __future__ import annotations

@@ -69,27 +69,30 @@ def check(
 
 
 def _report(query: Query) -> PathReport:
+    verdicts = {path: judged(gates, query) for path, gates in CATALOGUE.items()}
     gates: list[Finding] = []
     notes: list[Finding] = []
-    for path, catalogue in CATALOGUE.items():
-        verdicts = judged(catalogue, query)
-        for gate, verdict in verdicts:
-            (notes if gate.advisory else gates).append(_finding(path, gate, verdict, query))
+    for path, judgements in verdicts.items():
+        around = verdicts["any"] + judgements if path != "any" else judgements
+        holding = [gate for gate, verdict in around if verdict.met]
+        for gate, verdict in judgements:
+            fixes = () if verdict.met else _true_fixes(gate, verdict, holding, query)
+            (notes if gate.advisory else gates).append(_finding(path, gate, verdict, fixes))
     missed = {finding.path for finding in gates if not finding.met}
     path = "unsupported" if "any" in missed else next(path for path in PATHS if path not in missed)
-    notes = [note for note in notes if note.path == "utcmma" or not note.met]
     return PathReport(
         path=path,
         descriptor=query.descriptor,
         a=query.a,
         b=query.b,
         gates=tuple(gates),
-        notes=tuple(notes),
+        # That nothing was assumed is not worth a note; that the pair is active is.
+        notes=tuple(note for note in notes if note.path == "utcmma" or not note.met),
         gaps=gaps(query.descriptor, path),
     )
 
 
-def _finding(path: str, gate: Gate, verdict: Verdict, query: Query) -> Finding:
+def _finding(path: str, gate: Gate, verdict: Verdict, fixes: tuple[Operator, ...]) -> Finding:
     return Finding(
         path=path,
         gate=gate.id,
@@ -97,22 +100,22 @@ def _finding(path: str, gate: Gate, verdict: Verdict, query: Query) -> Finding:
         got=verdict.got,
         need=verdict.need,
         why=verdict.why or gate.why,
-        fixes=() if verdict.met else tuple(map(str, _harmless(path, verdict, query))),
+        fixes=tuple(map(str, fixes)),
         hint=verdict.hint,
         guarded=() if verdict.met else verdict.guarded,
     )
 
 
-def _harmless(path: str, verdict: Verdict, query: Query) -> tuple[Operator, ...]:
-    """The fixes that do not miss a gate which is met now; all of them, when none is so."""
-    rules = legality.GATES + (CATALOGUE[path] if path != "any" else ())
-    met = {gate.id for gate, found in judged(rules, query) if found.met}
-
-    def breaks(fix: Operator) -> bool:
+def _true_fixes(gate: Gate, verdict: Verdict, holding: list[Gate], query: Query) -> tuple[Operator, ...]:
+    """The proposals that meet the gate; of these, if there are any, those that keep every gate which is met now."""
+    meeting, harmless = [], []
+    for fix in verdict.fixes:
         changed = Query(query.descriptor.with_(fix), query.a, query.b)
-        return any(gate.id in met and not found.met for gate, found in judged(rules, changed))
-
-    return tuple(fix for fix in verdict.fixes if not breaks(fix)) or verdict.fixes
+        if gate.judge(changed).met:
+            meeting.append(fix)
+            if all(other.judge(changed).met for other in holding):
+                harmless.append(fix)
+    return tuple(harmless or meeting)
 
 
 def _require(report: PathReport, require: str) -> None:

@@ -168,7 +168,7 @@ def size_k(query: Query, legal: range | None, need: str, limit_why: str = "") ->
     elif legal is not None and k not in legal:
         why = limit_why
     else:
-        why = f"{arithmetic} = {k // step} instructions of {MMA_K_BYTES} B."
+        why = f"{arithmetic} = {k // step} x {MMA_K_BYTES} B, one instruction each."
     met = k % step == 0 and (legal is None or k in legal)
     options = around(k, step) if legal is None else tuple(legal)
     fixes = tuple(resized(descriptor, k=value) for value in neighbours(k, options))

@@ -20,7 +20,7 @@ from blasdx.operators import (
     WithPipeline,
     arch_specific,
 )
-from blasdx.paths.common import listed, no_size, triple
+from blasdx.paths.common import listed, no_size, pair
 from blasdx.paths.rules import Gate, Guarded, Query, Verdict
 from blasdx.paths.utcmma.limits import CARD
 
@@ -54,8 +54,11 @@ def _one_family(query: Query) -> Verdict:
 def _narrow_integers(query: Query) -> Verdict:
     has = query.descriptor.precision
     wide = [e.name for e in (has.a, has.b) if not e.is_float and e not in (s8, u8)]
-    why = f"A pipeline does not take {listed(dict.fromkeys(wide), 'and')} inputs." if wide else f"{triple(has)} is."
     met = not (wide and query.descriptor.with_pipeline)
+    if met:
+        why = "Without a pipeline every integer is legal." if wide else f"{pair(has)} inputs have 8 bits."
+    else:
+        why = f"A pipeline does not take {listed(dict.fromkeys(wide), 'and')} inputs."
     return Verdict(met, str(has), "s8 or u8 inputs in a pipeline", why, guarded=("precision",))
 
 
@@ -66,7 +69,7 @@ def _is_integer(query: Query) -> bool:
 def _real_integers(query: Query) -> Verdict:
     descriptor = query.descriptor
     met = descriptor.type is Kind.real
-    got = f"Type({descriptor.type}) with {triple(descriptor.precision)}"
+    got = f"Type({descriptor.type}) + {descriptor.precision}"
     guarded: tuple[Guarded, ...] = ("type", "precision")
     return Verdict(
         met, got, "Type(real) for integers", "There are no complex integers.", (Type("real"),), guarded=guarded
@@ -236,8 +239,8 @@ GATES = (
         ),
     ),
     Gate(
-        "said-outright",
-        "Function and Block said outright",
+        "implied-operators",
+        "Function and Block",
         "Function(MM) and Block() are there.",
         "Each is the only one of its kind here, so that check assumes it; cuBLASDx asks for both.",
         SOURCE,

@@ -62,6 +62,8 @@ class PathReport(BaseModel):
         Empty for the path it lands on.
         """
         _known(path)
+        if path == "unsupported":
+            return ()
         return tuple(finding for finding in self.gates if not finding.met and finding.path in ("any", path))
 
     def fixed(self, path: str = "utcmma", allow: Set[Guarded] = frozenset()) -> Descriptor | None:

@@ -124,11 +124,11 @@ def _size_n(query: Query) -> Verdict:
         return common.no_size(descriptor, need)
     n, major = descriptor.n, "K-major" if common.k_major_b(descriptor) else "MN-major"
     if n in legal:
-        why = f"{n} = {n // step} x {step}." if n % step == 0 else f"8 is the exception, with a {major} B."
+        why = f"{n} = {n // step} x {step}." if n % step == 0 else f"8 is the exception, where B is {major}."
     elif n > BOX:
         why = f"One tcgen05.mma has at most {BOX} columns; N = {n}."
     else:
-        why = f"{inputs} inputs with a {major} B: {n} = {n // step} x {step} + {n % step}."
+        why = f"{inputs} inputs, B {major}: {n} = {n // step} x {step} + {n % step}."
     fixes = tuple(resized(descriptor, n=value) for value in neighbours(n, legal))
     return Verdict(n in legal, str(descriptor.size), need, why, fixes)
 
@@ -266,7 +266,7 @@ GATES = (
         "block-dim",
         "Exactly 128 threads",
         "BlockDim is (128), no other number and no other shape.",
-        "These are the 128 epilogue threads, one for each lane of tensor memory; the pipeline adds the warps that issue "
+        "These are the 128 epilogue threads, one for each lane of tensor memory; the pipeline adds warps that issue "
         "TMA and MMA. 256 and 512 threads, the Hopper habit, leave the path.",
         OBSERVED,
         _block_dim,
@@ -350,7 +350,7 @@ GATES = (
         "tf32-k-major",
         "K-major operands for tf32",
         "tf32 inputs have A row_major and B col_major; every other type is free.",
-        "The path transposes operands of 8 and 16 bits on their way from shared memory; 32-bit ones it does not.",
+        "Operands of 8 and 16 bits may be transposed on the way from shared memory; tf32 has no such choice.",
         OBSERVED,
         _tf32_majorness,
         applies=_tf32,
