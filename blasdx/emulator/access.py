@@ -18,9 +18,9 @@ from blasdx.emulator.windows import GLOBAL_START, LOCAL_WINDOW, PARAM_WINDOW, SH
 def granules(address: Value, mask: int, width: int) -> int:
     """Bit mask of the 16-byte units that an access of `width` bytes a lane touches."""
     if address.__class__ is not np.ndarray:
-        first = (address & 0xFFFFFF) >> 4
-        last = ((address & 0xFFFFFF) + width - 1) >> 4
-        return ((1 << last - first + 1) - 1) << first
+        start = int(address) & 0xFFFFFF
+        only, last = start >> 4, (start + width - 1) >> 4
+        return ((1 << last - only + 1) - 1) << only
     offsets = address[memory.lane_index(mask)].astype(np.int64) & 0xFFFFFF
     first = offsets >> 4
     low, high = int(first.min()), int((offsets.max() + width - 1) >> 4)
@@ -60,9 +60,7 @@ def _local(w: Path, address: Value) -> tuple[Value, Region]:
     return (narrow + LANES.astype(np.int64) * size).astype(np.uint64), region
 
 
-def _resolve(
-    w: Path, space: str, address: Value, mask: int
-) -> tuple[str, Value, Callable[[int], Region]]:
+def _resolve(w: Path, space: str, address: Value, mask: int) -> tuple[str, Value, Callable[[int], Region]]:
     """Space, address in it, and how to find the memory behind an address."""
     if space == "generic":
         space, address = generic(address, mask)
@@ -118,9 +116,7 @@ def store(
     memory.store(address, mask, size, values, choose)
 
 
-def synchronise(
-    w: Path, address: Value, mask: int, line: int, *, acquire: bool = False, release: bool = False
-) -> None:
+def synchronise(w: Path, address: Value, mask: int, line: int, *, acquire: bool = False, release: bool = False) -> None:
     """Order through a flag in global memory, as far as the hazard monitor is concerned."""
     monitor = w.machine.monitor
     if monitor is None:
@@ -192,9 +188,7 @@ def load_matrix(w: Path, address: Value, count: int, transpose: bool, mask: int,
     return [np.ascontiguousarray(data[k]).reshape(32, 2).view(np.uint32)[:, 0] for k in range(count)]
 
 
-def store_matrix(
-    w: Path, address: Value, values: Sequence[Value], transpose: bool, mask: int, line: int
-) -> None:
+def store_matrix(w: Path, address: Value, values: Sequence[Value], transpose: bool, mask: int, line: int) -> None:
     """stmatrix.m8n8.b16."""
     w.machine.events += 1
     count = len(values)

@@ -98,9 +98,7 @@ def tensor_load(
         tensor = read_map(w, int(lane_value(map_address, lane)))
         at = tuple(_signed(lane_value(c, lane)) for c in coordinates)
         cast = None if multicast is None else int(lane_value(multicast, lane))
-        targets = _destinations(
-            w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), pair, cast
-        )
+        targets = _destinations(w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), pair, cast)
         for cta, offset, bar_rank, bar_offset in targets:
             _load_box(w, tensor, at, cta, offset, (bar_rank, bar_offset), gather, line)
 
@@ -199,7 +197,14 @@ def _store_action(
 
 
 def bulk_load(
-    w: Path, destination: Value, source: Value, size: Value, barrier: Value, multicast: Value | None, mask: int, line: int
+    w: Path,
+    destination: Value,
+    source: Value,
+    size: Value,
+    barrier: Value,
+    multicast: Value | None,
+    mask: int,
+    line: int,
 ) -> None:
     """cp.async.bulk from global to shared memory, with complete_tx."""
     for lane in lanes_of(mask):
@@ -305,18 +310,21 @@ def _bulk_store_action(into: Any, data: Any, reduction: Callable[..., Value] | N
 
 
 def bulk_groups(w: Path) -> CopyGroups:
+    """The bulk groups of the warp."""
     if w.warp.bulk is None:
         w.warp.bulk = CopyGroups()
     return w.warp.bulk
 
 
 def copy_groups(w: Path) -> CopyGroups:
+    """The cp.async groups of the warp."""
     if w.warp.copies is None:
         w.warp.copies = CopyGroups()
     return w.warp.copies
 
 
 def commit_group(w: Path, bulk: bool, mask: int) -> None:
+    """cp.async.commit_group, cp.async.bulk.commit_group."""
     (bulk_groups if bulk else copy_groups)(w).commit(mask)
 
 
@@ -356,9 +364,7 @@ def wait_group(w: Path, bulk: bool, newest: int, everything: bool, following: in
 # ---------------------------------------------------------------------------------------------------- cp.async
 
 
-def copy_async(
-    w: Path, destination: Value, source: Value, size: int, source_size: Value, mask: int, line: int
-) -> None:
+def copy_async(w: Path, destination: Value, source: Value, size: int, source_size: Value, mask: int, line: int) -> None:
     """cp.async: `size` bytes a lane, of which `source_size` are read and the rest is zero."""
     space, source = access.generic(source, mask)
     if space != "global":
@@ -369,9 +375,7 @@ def copy_async(
         rank = int(lane_value(destination, lane)) >> 24
         found = access.granules(destination, mask, size)
         # cp.async writes through the generic proxy, but completes asynchronously.
-        w.monitor.access(
-            agent, "shared", w.cta.peer(rank).number, found, write=True, proxy="generic", line=line
-        )
+        w.monitor.access(agent, "shared", w.cta.peer(rank).number, found, write=True, proxy="generic", line=line)
 
     find = w.machine.memory.find
     region = w.cta.region
@@ -423,10 +427,6 @@ def copy_arrive(w: Path, address: Value, noinc: bool, mask: int, line: int) -> N
         if barrier.arrive(count):
             w.machine.flipped(barrier)
 
-    def one_less() -> None:
-        if all(o.done for o in pending):
-            fire()
-
     if not pending:
         fire()
         return
@@ -437,12 +437,11 @@ def copy_arrive(w: Path, address: Value, noinc: bool, mask: int, line: int) -> N
             state["fired"] = True
             fire()
 
-    del one_less
     for operation in pending:
         operation.watchers.append(watch)
 
 
-# ---------------------------------------------------------------------------------------------------- clusterlaunchcontrol
+# -------------------------------------------------------------------------------------------- clusterlaunchcontrol
 
 
 def try_cancel(w: Path, address: Value, barrier: Value, multicast: bool, mask: int, line: int) -> None:

@@ -34,12 +34,10 @@ def elect(w: Path, members: Value, mask: int) -> tuple[Value, Value]:
     leader = (chosen & -chosen).bit_length() - 1
     if not w.mask & (w.mask - 1):
         return leader, True
-    return leader, _LANES == leader
+    return leader, leader == _LANES
 
 
-def shuffle(
-    w: Path, mode: str, a: Value, b: Value, c: Value, members: Value, mask: int
-) -> tuple[Value, Value]:
+def shuffle(w: Path, mode: str, a: Value, b: Value, c: Value, members: Value, mask: int) -> tuple[Value, Value]:
     """shfl.sync (PTX ISA 9.7.9.6)."""
     if mode == "idx" and a.__class__ is not np.ndarray and b.__class__ is int and c == 31:
         return a, True

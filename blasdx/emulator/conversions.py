@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blasdx.emulator import floats
-from blasdx.emulator.lanes import DTYPES, SIGNED, Value, lanewise
-
-Array = NDArray[Any]
+from blasdx.emulator.lanes import DTYPES, SIGNED, Array, Value, lanewise
 
 
 @cache
 def integer_to_float(source_bits: int, signed: bool, kind: str, mode: str) -> floats.Operation:
+    """Rounded once, also from 64 bits."""
+
     @lanewise(source_bits)
     def operation(a: Array) -> Array:
         value = a.view(SIGNED[source_bits]) if signed else a
@@ -133,7 +131,7 @@ def pack_many(parts: tuple[Value, ...], part_bits: int) -> Value:
     bits = part_bits
     values = list(parts)
     while len(values) > 1:
-        join = pack128 if bits == 64 else lambda a, b, bits=bits: pack(a, b, bits)
+        join = pack128 if bits == 64 else partial(pack, half=bits)
         values = [join(values[k], values[k + 1]) for k in range(0, len(values), 2)]
         bits *= 2
     return values[0]

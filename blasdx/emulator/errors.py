@@ -43,7 +43,7 @@ class EmulationError(Exception):
             self.args = (f"PTX line {line}: {self.args[0]}", *self.args[1:])
 
 
-class UnsupportedInstruction(EmulationError):
+class UnsupportedInstruction(EmulationError):  # noqa: N818
     """An instruction, or a form of one, that the emulator does not execute.
 
     Attributes

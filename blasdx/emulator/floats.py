@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blasdx.emulator.lanes import DTYPES, Value, lanewise
+from blasdx.emulator.lanes import DTYPES, Array, Value, lanewise
 
-Array = NDArray[Any]
 Operation = Callable[..., Value]
 FLOAT_BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32}
 _CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}
@@ -157,6 +154,7 @@ def _inputs(kind: str, ftz: bool) -> Callable[[Array], Array]:
 
 @cache
 def add(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False, subtract: bool = False) -> Operation:
+    """add and sub."""
     bits = FLOAT_BITS[kind]
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, sat, False)
 
@@ -182,6 +180,7 @@ def _nan32(value: Array) -> Array:
 
 @cache
 def multiply(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False) -> Operation:
+    """mul."""
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, sat, False)
 
     @lanewise(FLOAT_BITS[kind])
@@ -199,6 +198,7 @@ def multiply(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False) 
 def fused_multiply_add(
     kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False, relu: bool = False
 ) -> Operation:
+    """fma: the exact sum, rounded once."""
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, sat, relu)
 
     @lanewise(FLOAT_BITS[kind])
@@ -272,8 +272,9 @@ def extreme(kind: str, largest: bool, nan: bool = False, xorsign: bool = False, 
     sign = DTYPES[bits](1 << (bits - 1))
 
     @lanewise(bits)
-    def operation(a: Array, b: Array) -> Array:
-        a, b = np.broadcast_arrays(a, b)
+    def operation(left: Array, right: Array) -> Array:
+        both: tuple[Array, ...] = np.broadcast_arrays(left, right)
+        a, b = both
         if ftz:
             a, b = flush(a, kind), flush(b, kind)
         flip = (a ^ b) & sign
@@ -281,9 +282,8 @@ def extreme(kind: str, largest: bool, nan: bool = False, xorsign: bool = False, 
             a, b = a & ~sign, b & ~sign
         x, y = widen(np.ascontiguousarray(a), kind), widen(np.ascontiguousarray(b), kind)
         less = (x < y) | ((x == y) & (a & sign > b & sign))
-        chosen = np.where(less == largest, b, a)
         x_nan, y_nan = np.isnan(x), np.isnan(y)
-        chosen = np.where(x_nan, b, np.where(y_nan, a, chosen))
+        chosen: Array = np.where(x_nan, b, np.where(y_nan, a, np.where(less == largest, b, a)))
         quiet = (x_nan | y_nan) if nan else (x_nan & y_nan)
         chosen = np.where(quiet, _canonical_bits(kind), chosen).astype(DTYPES[bits])
         return (chosen | flip) if xorsign else chosen

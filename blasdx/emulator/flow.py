@@ -9,17 +9,83 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.ir import FunctionBody, Instruction, Mem, Operand, Pair, Reg, Sym, Vec, Not
+from blasdx.emulator.ir import FunctionBody, Instruction, Mem, Not, Operand, Pair, Reg, Sym, Vec
 
 ENDINGS = frozenset({"bra", "brx", "ret", "exit", "trap", "call", "brkpt"})
 
 # Opcodes whose first operand is written and not read. Everything else is taken to read all its registers, which
 # costs nothing but a few registers too many in the live sets.
 _WRITES_FIRST = frozenset(
-    """abs add addc sub subc and or xor not cnot neg mul mul24 mad mad24 madc mov cvt cvta setp set selp slct shl shr
-    shf min max bfe bfi bfind brev clz popc fma fns div rem ld ldu lop3 prmt sad dp2a dp4a rcp sqrt rsqrt sin cos lg2
-    ex2 tanh copysign testp shfl elect vote match redux activemask mapa getctarank ldmatrix isspacep szext bmsk
-    clusterlaunchcontrol""".split()
+    [
+        "abs",
+        "add",
+        "addc",
+        "sub",
+        "subc",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "cnot",
+        "neg",
+        "mul",
+        "mul24",
+        "mad",
+        "mad24",
+        "madc",
+        "mov",
+        "cvt",
+        "cvta",
+        "setp",
+        "set",
+        "selp",
+        "slct",
+        "shl",
+        "shr",
+        "shf",
+        "min",
+        "max",
+        "bfe",
+        "bfi",
+        "bfind",
+        "brev",
+        "clz",
+        "popc",
+        "fma",
+        "fns",
+        "div",
+        "rem",
+        "ld",
+        "ldu",
+        "lop3",
+        "prmt",
+        "sad",
+        "dp2a",
+        "dp4a",
+        "rcp",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "lg2",
+        "ex2",
+        "tanh",
+        "copysign",
+        "testp",
+        "shfl",
+        "elect",
+        "vote",
+        "match",
+        "redux",
+        "activemask",
+        "mapa",
+        "getctarank",
+        "ldmatrix",
+        "isspacep",
+        "szext",
+        "bmsk",
+        "clusterlaunchcontrol",
+    ]
 )
 
 
@@ -52,10 +118,12 @@ class Block:
 
     @property
     def size(self) -> int:
+        """Number of instructions."""
         return len(self.body) + (self.ending is not None)
 
     @property
     def line(self) -> int:
+        """First PTX line."""
         if self.body:
             return self.body[0].line
         return self.ending.line if self.ending else 0

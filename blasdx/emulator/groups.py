@@ -16,6 +16,7 @@ class CopyGroups:
         self.groups: list[tuple[int, list[tuple[int, Operation, int]]]] = []
 
     def add(self, mask: int, operation: Operation, agent: int) -> None:
+        """A copy that these lanes issued."""
         self.open.append((mask, operation, agent))
 
     def commit(self, mask: int) -> None:
@@ -46,6 +47,7 @@ class CopyGroups:
             self.groups = self.groups[len(self.groups) - newest :] if newest else []
 
     def unfinished(self) -> list[Operation]:
+        """Copies that are still under way."""
         return [o for _, o, _ in self.open if not o.done] + [o for _, g in self.groups for _, o, _ in g if not o.done]
 
 

@@ -11,12 +11,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blasdx.emulator.lanes import DTYPES, SIGNED, Value, lanewise
+from blasdx.emulator.lanes import DTYPES, SIGNED, Array, Value, lanewise
 
 Operation = Callable[..., Value]
-Array = NDArray[Any]
 
 
 def _typed(value: Array, bits: int, signed: bool) -> Array:
@@ -25,6 +23,7 @@ def _typed(value: Array, bits: int, signed: bool) -> Array:
 
 @cache
 def shift_left(bits: int) -> Operation:
+    """shl: amounts from the width on give 0."""
     mask = (1 << bits) - 1
 
     @lanewise(bits)
@@ -44,6 +43,8 @@ def shift_left(bits: int) -> Operation:
 
 @cache
 def shift_right(bits: int, signed: bool) -> Operation:
+    """shr: amounts from the width on give 0, or the sign."""
+
     @lanewise(bits)
     def vector(a: Array, b: Array) -> Array:
         amount = np.minimum(b, bits - 1).astype(a.dtype)
@@ -68,6 +69,7 @@ def shift_right(bits: int, signed: bool) -> Operation:
 
 @cache
 def multiply_wide(bits: int, signed: bool) -> Operation:
+    """mul.wide: twice as many bits."""
     wide = DTYPES[2 * bits]
 
     @lanewise(bits)
@@ -89,6 +91,7 @@ def multiply_wide(bits: int, signed: bool) -> Operation:
 
 @cache
 def multiply_high(bits: int, signed: bool) -> Operation:
+    """mul.hi: the upper half of the product."""
     if bits < 64:
         wide = multiply_wide(bits, signed)
 
@@ -113,6 +116,8 @@ def multiply_high(bits: int, signed: bool) -> Operation:
 
 @cache
 def divide(bits: int, signed: bool) -> Operation:
+    """div: toward zero; a division by zero gives all ones."""
+
     @lanewise(bits)
     def operation(a: Array, b: Array) -> Array:
         zero = b == 0
@@ -133,6 +138,7 @@ def divide(bits: int, signed: bool) -> Operation:
 
 @cache
 def remainder(bits: int, signed: bool) -> Operation:
+    """rem: with the sign of the dividend."""
     quotient = divide(bits, signed)
     mask = (1 << bits) - 1
 
@@ -145,6 +151,7 @@ def remainder(bits: int, signed: bool) -> Operation:
 
 @cache
 def extreme(bits: int, signed: bool, largest: bool) -> Operation:
+    """min and max."""
     sign = 1 << (bits - 1) if signed else 0
     array = np.maximum if largest else np.minimum
     scalar = max if largest else min
@@ -159,6 +166,8 @@ def extreme(bits: int, signed: bool, largest: bool) -> Operation:
 
 @cache
 def absolute(bits: int) -> Operation:
+    """abs."""
+
     @lanewise(bits)
     def operation(a: Array) -> Array:
         return np.where(a >> (bits - 1), -a, a).astype(DTYPES[bits])
@@ -168,6 +177,8 @@ def absolute(bits: int) -> Operation:
 
 @cache
 def sum_of_absolute_differences(bits: int, signed: bool) -> Operation:
+    """sad: c + |a - b|."""
+
     @lanewise(bits)
     def operation(a: Array, b: Array, c: Array) -> Array:
         less = _typed(a, bits, signed) < _typed(b, bits, signed)
@@ -191,6 +202,8 @@ def saturating(bits: int, subtract: bool) -> Operation:
 
 @cache
 def bit_field_extract(bits: int, signed: bool) -> Operation:
+    """bfe: position and length are the low bytes of their operands."""
+
     @lanewise(32)
     def operation(a: Array, position: Array, length: Array) -> Array:
         kind = DTYPES[bits]
@@ -224,6 +237,8 @@ def bit_field_extract(bits: int, signed: bool) -> Operation:
 
 @cache
 def bit_field_insert(bits: int) -> Operation:
+    """bfi: the low bits of a into b."""
+
     @lanewise(bits)
     def operation(a: Array, b: Array, position: Array, length: Array) -> Array:
         kind = DTYPES[bits]
@@ -269,6 +284,8 @@ def _bit_length(a: Array, bits: int) -> Array:
 
 @cache
 def count_leading_zeros(bits: int) -> Operation:
+    """clz."""
+
     @lanewise(bits)
     def operation(a: Array) -> Array:
         return (bits - _bit_length(a, bits)).astype(np.uint32)
@@ -278,6 +295,8 @@ def count_leading_zeros(bits: int) -> Operation:
 
 @cache
 def population_count(bits: int) -> Operation:
+    """popc."""
+
     @lanewise(bits)
     def operation(a: Array) -> Array:
         return np.bitwise_count(a).astype(np.uint32)
@@ -287,6 +306,8 @@ def population_count(bits: int) -> Operation:
 
 @cache
 def reverse_bits(bits: int) -> Operation:
+    """brev."""
+
     @lanewise(bits)
     def operation(a: Array) -> Array:
         data = np.ascontiguousarray(a).view(np.uint8).reshape(-1, bits // 8)
@@ -298,6 +319,8 @@ def reverse_bits(bits: int) -> Operation:
 
 @cache
 def find_nth_set() -> Operation:
+    """fns: the n-th set bit from a base position on, all ones when there is none."""
+
     @lanewise(32)
     def operation(mask: Array, base: Array, offset: Array) -> Array:
         mask, base, offset = np.broadcast_arrays(mask, base, offset)
@@ -367,6 +390,8 @@ def logic3(table: int) -> Operation:
 
 @cache
 def funnel_shift(left: bool, clamp: bool) -> Operation:
+    """shf: the upper or lower half of a shifted pair."""
+
     @lanewise(32)
     def operation(a: Array, b: Array, c: Array) -> Array:
         n = (np.minimum(c, 32) if clamp else c & 31).astype(np.uint64)
@@ -380,6 +405,8 @@ def funnel_shift(left: bool, clamp: bool) -> Operation:
 
 @cache
 def dot4(a_signed: bool, b_signed: bool) -> Operation:
+    """dp4a."""
+
     @lanewise(32)
     def operation(a: Array, b: Array, c: Array) -> Array:
         x, y = (_elements(v, s, np.uint8, np.int8) for v, s in ((a, a_signed), (b, b_signed)))
@@ -390,6 +417,8 @@ def dot4(a_signed: bool, b_signed: bool) -> Operation:
 
 @cache
 def dot2(a_signed: bool, b_signed: bool, high: bool) -> Operation:
+    """dp2a."""
+
     @lanewise(32)
     def operation(a: Array, b: Array, c: Array) -> Array:
         x = _elements(a, a_signed, np.uint16, np.int16)
@@ -421,6 +450,8 @@ def packed16(name: str, signed: bool) -> Operation:
 
 @cache
 def bit_mask(clamp: bool) -> Operation:
+    """bmsk: `length` ones from a position on."""
+
     @lanewise(32)
     def operation(position: Array, length: Array) -> Array:
         pos = position.astype(np.uint64) if clamp else (position & 31).astype(np.uint64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 TYPE_BITS = {
@@ -100,6 +101,7 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
+        """The opcode as written."""
         return ".".join((self.base, *self.mods))
 
 
@@ -148,3 +150,11 @@ class ModuleText:
     functions: dict[str, FunctionBody] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+
+
+def refloat(value: Imm, bits: int) -> int:
+    """The bits of a float immediate in another width."""
+    source = {32: "<f", 64: "<d"}[value.float_bits]
+    number = struct.unpack(source, value.value.to_bytes(value.float_bits // 8, "little"))[0]
+    packed = struct.pack({16: "<e", 32: "<f", 64: "<d"}[bits], number)
+    return int.from_bytes(packed, "little")

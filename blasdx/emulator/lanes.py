@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 WARP = 32
 FULL = 0xFFFFFFFF
 
-Value = Any  # int | bool | NDArray: spelled Any because generated code mixes them freely
+# Spelled Any: generated code mixes the kinds freely, and NumPy's stubs give Any for most expressions on them.
+Value = Any  # int | bool | NDArray
+Array = Any  # NDArray of one element per lane
 
 DTYPES: dict[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}

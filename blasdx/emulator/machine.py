@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -271,11 +271,13 @@ class Machine:
 
     # asynchronous operations
 
-    def submit(self, kind: str, action: Callable[[], None], track: str, line: int, stream: object = None) -> Operation:
+    def submit(
+        self, kind: str, action: Callable[[], None], track: str, line: int, stream: Hashable | None = None
+    ) -> Operation:
         """Queue an asynchronous operation."""
         operation = Operation(kind, action, track, line, self.executed)
         self.events += 1
-        self.queue.submit(operation, stream)  # type: ignore[arg-type]
+        self.queue.submit(operation, stream)
         if operation.done:
             self._traced(operation)
         return operation
@@ -371,9 +373,9 @@ class Machine:
             raise DeadlockError("no warp can go on\n" + self.report())
         for path in timed:
             wait = path.wait
-            assert wait is not None and wait.give_up is not None
-            wait.give_up()
-            self._wake(path, wait)
+            if wait is not None and wait.give_up is not None:
+                wait.give_up()
+                self._wake(path, wait)
         for cluster in self.clusters[-max(1, self.config.sms) :]:
             for cta in cluster.ctas:
                 for barrier in cta.barriers.values():
@@ -395,7 +397,9 @@ class Machine:
                 ]
         for path in self.waiting:
             if path.wait is not None:
-                lines.append(f"  {path.warp.name} lanes {path.mask:#010x}: {path.wait.text()} (PTX line {path.wait.line})")
+                lines.append(
+                    f"  {path.warp.name} lanes {path.mask:#010x}: {path.wait.text()} (PTX line {path.wait.line})"
+                )
         for path in [*self.ready, *self.polling]:
             line = path.program.blocks[path.pc].line
             lines.append(f"  {path.warp.name} lanes {path.mask:#010x}: running near PTX line {line}")

@@ -72,6 +72,7 @@ class Barrier:
             )
 
     def step(self) -> bool:
+        """Complete the phase if nothing is missing any more."""
         if self.pending or self.tx:
             return False
         self.phase += 1

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import DTYPES, FULL, WARP, Value, lanes_of
+from blasdx.emulator.lanes import DTYPES, FULL, WARP, Array, Value, lanes_of
 from blasdx.emulator.windows import GLOBAL_START
 
-Array = NDArray[Any]
 _PAD = 64  # vector accesses read whole 32-byte rows; the padding keeps the last one inside the array
 _LOG = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 
@@ -46,6 +45,7 @@ class Region:
         self.rows: dict[tuple[int, int], Array] = {}
 
     def outside(self, address: int, width: int) -> EmulationError:
+        """The error for an access beyond the ends."""
         return EmulationError(
             f"access of {width} byte(s) at {address:#x} is outside {self.name} [{self.start:#x}, {self.stop:#x})"
         )
@@ -77,6 +77,7 @@ class Region:
     # one address
 
     def load_one(self, address: int, size: int, count: int) -> tuple[int, ...]:
+        """`count` elements of `size` bytes at one address."""
         at = self.check(address, size * count)
         if size == 16:
             return (int.from_bytes(self.data[at : at + 16].tobytes(), "little"),)
@@ -84,6 +85,7 @@ class Region:
         return tuple(self.views[size][at : at + count].tolist())
 
     def store_one(self, address: int, size: int, values: Sequence[int]) -> None:
+        """Elements of `size` bytes to one address."""
         at = self.check(address, size * len(values))
         if self.read_only:
             raise EmulationError(f"store to read-only {self.name} at {address:#x}")
@@ -245,11 +247,11 @@ def load(address: Value, mask: int, size: int, count: int, choose: Chooser) -> A
     shape = (WARP, 2) if size == 16 else (WARP,) if count == 1 else (count, WARP)
     out = np.zeros(shape, np.uint64 if size == 16 else DTYPES[8 * size])
     for region, members in groups:
-        values = region.load_lanes(address[members], size, count)
+        found = region.load_lanes(address[members], size, count)
         if size == 16 or count == 1:
-            out[members] = values
+            out[members] = found
         else:
-            out[:, members] = values
+            out[:, members] = found
     return out
 
 

@@ -96,6 +96,7 @@ class Function:
 
     @property
     def name(self) -> str:
+        """Name of the entry."""
         return self._program.name
 
     @property
@@ -191,7 +192,7 @@ class Function:
                 f"{self._program.static_shared} bytes of static and {dynamic_smem} of dynamic shared memory are "
                 f"{total} bytes; a CTA can have {SHARED_LIMIT}"
             )
-        return Config(*shapes, dynamic_smem, schedule, seed, sms, max_instructions)
+        return Config(shapes[0], shapes[1], shapes[2], dynamic_smem, schedule, seed, sms, max_instructions)
 
     def _params(self, args: Sequence[Any], memory: GlobalMemory) -> tuple[bytes, list[tuple[Any, Buffer]]]:
         """The parameter block, and the arrays that have to be updated afterwards."""

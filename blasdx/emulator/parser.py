@@ -28,6 +28,7 @@ from blasdx.emulator.ir import (
     Sym,
     Variable,
     Vec,
+    refloat,
 )
 
 _TOKEN = re.compile(
@@ -43,24 +44,56 @@ _TOKEN = re.compile(
 )
 
 SPECIAL_ROOTS = frozenset(
-    """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid is_explicit_cluster clusterid nclusterid
-    cluster_ctaid cluster_nctaid cluster_ctarank cluster_nctarank lanemask_eq lanemask_le lanemask_lt lanemask_ge
-    lanemask_gt clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi total_smem_size aggr_smem_size
-    dynamic_smem_size reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap
-    current_graph_exec""".split()
+    [
+        "tid",
+        "ntid",
+        "laneid",
+        "warpid",
+        "nwarpid",
+        "ctaid",
+        "nctaid",
+        "smid",
+        "nsmid",
+        "gridid",
+        "is_explicit_cluster",
+        "clusterid",
+        "nclusterid",
+        "cluster_ctaid",
+        "cluster_nctaid",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "lanemask_eq",
+        "lanemask_le",
+        "lanemask_lt",
+        "lanemask_ge",
+        "lanemask_gt",
+        "clock",
+        "clock_hi",
+        "clock64",
+        "globaltimer",
+        "globaltimer_lo",
+        "globaltimer_hi",
+        "total_smem_size",
+        "aggr_smem_size",
+        "dynamic_smem_size",
+        "reserved_smem_offset_begin",
+        "reserved_smem_offset_end",
+        "reserved_smem_offset_cap",
+        "current_graph_exec",
+    ]
 )
 
 
 @dataclass(frozen=True)
-class Token:
+class _Token:
     kind: str
     text: str
     line: int
 
 
-def tokenize(text: str) -> list[Token]:
+def _tokenize(text: str) -> list[_Token]:
     """Split PTX text into tokens; comments and blanks vanish, line numbers stay."""
-    tokens: list[Token] = []
+    tokens: list[_Token] = []
     line, at, end = 1, 0, len(text)
     match = _TOKEN.match
     while at < end:
@@ -74,8 +107,8 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "skip":
             line += found.group().count("\n") if found.group().startswith("/*") else 0
         else:
-            tokens.append(Token(str(kind), found.group(), line))
-    tokens.append(Token("end", "", line))
+            tokens.append(_Token(str(kind), found.group(), line))
+    tokens.append(_Token("end", "", line))
     return tokens
 
 
@@ -97,11 +130,11 @@ class _Scope:
             scope = scope.parent
 
 
-class Parser:
+class _Parser:
     """A recursive-descent parser for one module."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = tokenize(text)
+        self.tokens = _tokenize(text)
         self.at = 0
         self.module = ModuleText()
         self.scopes = 0
@@ -113,10 +146,10 @@ class Parser:
     # tokens
 
     @property
-    def token(self) -> Token:
+    def token(self) -> _Token:
         return self.tokens[self.at]
 
-    def next(self) -> Token:
+    def next(self) -> _Token:
         token = self.tokens[self.at]
         if token.kind == "end":
             raise EmulationError("unexpected end of text", line=token.line)
@@ -129,7 +162,7 @@ class Parser:
             return True
         return False
 
-    def expect(self, text: str) -> Token:
+    def expect(self, text: str) -> _Token:
         token = self.next()
         if token.text != text:
             raise EmulationError(f"expected {text!r}, found {token.text!r}", line=token.line)
@@ -205,7 +238,7 @@ class Parser:
         elif text != ";":
             raise EmulationError(f"unexpected {text!r} at module level", line=line)
 
-    def debug_line(self, token: Token) -> None:
+    def debug_line(self, token: _Token) -> None:
         if token.text == ".file":
             number = self.integer()
             name = self.next().text.strip('"')
@@ -251,9 +284,10 @@ class Parser:
                 continue
             size *= self.integer()
             self.expect("]")
-        data, pointers = b"", ()
+        data = b""
+        pointers: tuple[tuple[int, str, int], ...] = ()
         if self.accept("="):
-            data, pointers, count = self.initializer(TYPE_BITS[type_] // 8, type_)
+            data, pointers, count = self.initializer(TYPE_BITS[type_] // 8)
             if unsized:
                 size, unsized = count, False
             data = data.ljust(size, b"\0")
@@ -268,7 +302,7 @@ class Parser:
             self.function.variables[unique] = variable
         return variable
 
-    def initializer(self, itemsize: int, type_: str) -> tuple[bytes, tuple[tuple[int, str, int], ...], int]:
+    def initializer(self, itemsize: int) -> tuple[bytes, tuple[tuple[int, str, int], ...], int]:
         data = bytearray()
         pointers: list[tuple[int, str, int]] = []
 
@@ -289,13 +323,12 @@ class Parser:
                 return
             value = self.immediate(line)
             if value.float_bits:
-                bits = value.value if value.float_bits == itemsize * 8 else _refloat(value, itemsize * 8)
+                bits = value.value if value.float_bits == itemsize * 8 else refloat(value, itemsize * 8)
                 data.extend(bits.to_bytes(itemsize, "little"))
             else:
                 data.extend((value.value & ((1 << 8 * itemsize) - 1)).to_bytes(itemsize, "little"))
 
         item()
-        del type_
         return bytes(data), tuple(pointers), len(data)
 
     # functions
@@ -501,9 +534,7 @@ class Parser:
             self.next()
         if any(_mentions_symbol(o) for o in operands):
             self.unresolved.append((len(self.function.instructions), self.scope))
-        self.function.instructions.append(
-            Instruction(base, tuple(mods), tuple(operands), guard, line, self.source)
-        )
+        self.function.instructions.append(Instruction(base, tuple(mods), tuple(operands), guard, line, self.source))
 
     def operand(self) -> Operand:
         if self.accept("{"):
@@ -649,15 +680,6 @@ def _integer(text: str) -> int:
     return int(text, 8) if len(text) > 1 and text[0] == "0" else int(text)
 
 
-def _refloat(value: Imm, bits: int) -> int:
-    """The bits of a float immediate in another width."""
-    number = struct.unpack("<f", value.value.to_bytes(4, "little"))[0] if value.float_bits == 32 else struct.unpack(
-        "<d", value.value.to_bytes(8, "little")
-    )[0]
-    packed = struct.pack({16: "<e", 32: "<f", 64: "<d"}[bits], number)
-    return int.from_bytes(packed, "little")
-
-
 def parse(text: str) -> ModuleText:
     """Parse a PTX module.
 
@@ -667,6 +689,6 @@ def parse(text: str) -> ModuleText:
         With the line, for text that is not PTX, and for unknown or twice-defined names.
     """
     try:
-        return Parser(text).parse()
+        return _Parser(text).parse()
     except (ValueError, OverflowError, RecursionError) as error:
         raise EmulationError(f"malformed PTX: {error}") from error

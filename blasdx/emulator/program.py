@@ -96,9 +96,6 @@ class Program:
         self.static_shared = shared - SHARED_BASE
         self.local_bytes = -(-local // 64) * 64
 
-    def required_threads(self) -> tuple[int, ...]:
-        return self.body.directives.get("reqntid", ())
-
     def check_block(self, block: tuple[int, int, int]) -> None:
         """Compare a block shape with .reqntid and .maxntid.
 
@@ -120,7 +117,9 @@ class Program:
             for extent in most:
                 limit *= extent
             if threads > limit:
-                raise EmulationError(f"{threads} threads a block given, the entry {self.name} allows {limit} (.maxntid)")
+                raise EmulationError(
+                    f"{threads} threads a block given, the entry {self.name} allows {limit} (.maxntid)"
+                )
 
 
 def _symbols(operand: Operand) -> list[str]:

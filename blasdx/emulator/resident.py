@@ -65,9 +65,7 @@ class Cta:
         size = SHARED_BASE + shared_bytes
         data = np.full(-(-size // 64) * 64 + 64, POISON, np.uint8)
         origin = rank << 24
-        self.shared = Region(
-            f"shared memory of CTA {self.name}", data, origin, origin + SHARED_BASE, origin + size
-        )
+        self.shared = Region(f"shared memory of CTA {self.name}", data, origin, origin + SHARED_BASE, origin + size)
         self.shared16: Any = data.view(np.complex128)
         self.barriers: dict[int, Barrier] = {}
         self.named: dict[int, NamedBarrier] = {}
@@ -145,4 +143,5 @@ class Cluster:
 
     @property
     def alive(self) -> int:
+        """Threads of all CTAs that have not exited."""
         return sum(cta.alive for cta in self.ctas)

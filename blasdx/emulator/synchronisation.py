@@ -30,7 +30,9 @@ def shared_address(address: Value, generic: bool, mask: int) -> Value:
     if generic:
         space, address = access.generic(address, mask)
         if space != "shared":
-            raise EmulationError(f"mbarrier address {lane_value(address, lanes_of(mask)[0]):#x} is not in shared memory")
+            raise EmulationError(
+                f"mbarrier address {lane_value(address, lanes_of(mask)[0]):#x} is not in shared memory"
+            )
     return address
 
 
@@ -111,18 +113,22 @@ def _bar(
 
 
 def bar_reduce(
-    w: Path, name: str, destination: int, number: Value, count: Value | None, predicate: Value, following: int, line: int
+    w: Path,
+    name: str,
+    destination: int,
+    number: Value,
+    count: Value | None,
+    predicate: Value,
+    following: int,
+    line: int,
 ) -> int | None:
     """bar.red."""
     return _bar(w, number, count, following, line, (name, destination, predicate))
 
 
 def warp_sync(w: Path, members: Value, line: int) -> None:
-    """bar.warp.sync: the lanes of a path are in step already; others have to be here as well."""
-    del line
-    wanted = lane_value(members, lanes_of(w.mask)[0]) & w.warp.alive
-    if wanted & ~w.mask and w.mask & wanted:
-        w.machine.events += 0  # lanes of other paths run on their own; their order is that of the code they share
+    """bar.warp.sync: the lanes of a path are in step, and memory is sequential, so there is nothing to wait for."""
+    del w, members, line
 
 
 # ---------------------------------------------------------------------------------------------------- cluster
@@ -227,9 +233,7 @@ def _used(w: Path, barrier: Barrier, line: int) -> None:
         w.monitor.use_barrier(w.warp.agent, barrier.cta, barrier.offset, line)
 
 
-def arrive(
-    w: Path, address: Value, generic: bool, count: Value, tx: Value, drop: bool, mask: int, line: int
-) -> Value:
+def arrive(w: Path, address: Value, generic: bool, count: Value, tx: Value, drop: bool, mask: int, line: int) -> Value:
     """mbarrier.arrive{.expect_tx}, arrive_drop; the state token is the number of completed phases."""
     address = shared_address(address, generic, mask)
     state = 0

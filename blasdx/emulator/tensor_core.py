@@ -47,7 +47,9 @@ def pair_of(w: Path, group: int) -> list[Cta]:
 # ---------------------------------------------------------------------------------------------------- allocation
 
 
-def allocate(w: Path, group: int, address: Value, generic: bool, columns: Value, following: int, line: int) -> int | None:
+def allocate(
+    w: Path, group: int, address: Value, generic: bool, columns: Value, following: int, line: int
+) -> int | None:
     """tcgen05.alloc."""
     _whole_warp(w, "tcgen05.alloc")
     _group(w.cta, group)
@@ -149,9 +151,7 @@ def _mma(
     d, a, b, bits = operands
     group = form.group
     _group(w.cta, group)
-    desc = decode_instruction(
-        bits, form.kind, form.target, cta_group=group, ws=form.ws, scale_vector=form.scale_vector
-    )
+    desc = decode_instruction(bits, form.kind, form.target, cta_group=group, ws=form.ws, scale_vector=form.scale_vector)
     lane, column = tensor_memory.split(d)
     where = tensor_memory.layout(desc.m, desc.n, group, ws=form.ws, lane=lane)
     ctas = pair_of(w, group)
@@ -286,7 +286,9 @@ def _commit(w: Path, barriers: list[Any], line: int) -> None:
     machine.submit("commit", action, f"cta {w.cta.number} tensor core", line, _stream(w))
 
 
-def copy(w: Path, group: int, shape: str, source_bits: int, target: str, d: Value, s: Value, mask: int, line: int) -> None:
+def copy(
+    w: Path, group: int, shape: str, source_bits: int, target: str, d: Value, s: Value, mask: int, line: int
+) -> None:
     """tcgen05.cp: shared memory to tensor memory, in every CTA of the group from its own shared memory."""
     _group(w.cta, group)
     rows, size = tensor_memory.copy_shape(shape)

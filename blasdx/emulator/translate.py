@@ -17,7 +17,7 @@ import numpy as np
 
 from blasdx.emulator.errors import EmulationError, UnsupportedInstruction
 from blasdx.emulator.flow import Block
-from blasdx.emulator.ir import Imm, Instruction, Not, Operand, Pair, Reg, Sink, Special, Sym, Variable, Vec
+from blasdx.emulator.ir import Imm, Instruction, Not, Operand, Pair, Reg, Sink, Special, Sym, Variable, Vec, refloat
 from blasdx.emulator.lanes import mask_bits, select, sign_extend, zero_extend
 
 Emitter = Callable[["Writer", Instruction], None]
@@ -87,6 +87,7 @@ class Writer:
 
     @property
     def ins(self) -> Instruction:
+        """The instruction being translated."""
         assert self.instruction is not None
         return self.instruction
 
@@ -133,14 +134,13 @@ class Writer:
         raise self.malformed("a register or a constant is needed")
 
     def constant(self, operand: Imm, bits: int) -> int | bool:
+        """The value of an immediate in `bits` bits."""
         if bits == 1:
             return bool(operand.value)
         if operand.float_bits and operand.float_bits != bits:
-            from blasdx.emulator.parser import _refloat  # noqa: PLC0415
-
             if bits not in (16, 32, 64):
                 raise self.malformed("a float constant does not fit here")
-            return _refloat(operand, bits)
+            return refloat(operand, bits)
         return operand.value & ((1 << bits) - 1)
 
     def static(self, operand: Operand) -> int:
@@ -150,6 +150,7 @@ class Writer:
         return operand.value
 
     def special(self, name: str, bits: int) -> str:
+        """The source of a special register."""
         attribute = name.replace(".", "_")
         if attribute in ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"):
             return f"w.clock({attribute!r})"
@@ -295,7 +296,7 @@ def translate(
     writer.instruction = block.ending
     ending = _ending(writer, block, emitters, leave)
     code, namespace, lines = writer.finish(ending)
-    exec(code, namespace)  # noqa: S102: the source was written above
+    exec(code, namespace)  # the source was written above
     function: BlockFunction = namespace["block"]
     return function, lines
 

@@ -64,6 +64,7 @@ class Warp:
 
     @property
     def name(self) -> str:
+        """For messages."""
         return f"CTA {self.cta.name} warp {self.index}"
 
     def special_of(self, mask: int) -> Special:
@@ -146,6 +147,7 @@ class Path:
 
     @property
     def monitor(self) -> Monitor | None:
+        """The hazard monitor, when the launch is checked."""
         return self.machine.monitor
 
     @property
@@ -255,6 +257,7 @@ class Path:
         self.cta.lanes_left()
 
     def trap(self, opcode: str) -> None:
+        """trap and brkpt: the program gave up."""
         raise EmulationError(f"{self.warp.name} executed {opcode}")
 
     def pause(self, following: int) -> None:

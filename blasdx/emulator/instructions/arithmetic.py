@@ -17,13 +17,5 @@ def _by_type(integers: Emitter, floats: Emitter) -> Emitter:
 
 
 ARITHMETIC: dict[str, Emitter] = {
-    "add": _by_type(integer.add_sub, floating.add_sub),
-    "sub": _by_type(integer.add_sub, floating.add_sub),
-    "mul": _by_type(integer.mul, floating.mul),
-    "mad": _by_type(integer.mad, floating.fma),
-    "div": _by_type(integer.divide, floating.divide),
-    "min": _by_type(integer.min_max, floating.min_max),
-    "max": _by_type(integer.min_max, floating.min_max),
-    "neg": _by_type(integer.neg_abs, floating.sign),
-    "abs": _by_type(integer.neg_abs, floating.sign),
+    opcode: _by_type(integer.SHARED[opcode], floating.SHARED[opcode]) for opcode in integer.SHARED
 }

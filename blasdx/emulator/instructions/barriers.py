@@ -8,11 +8,26 @@ from blasdx.emulator.ir import Instruction, Sink
 from blasdx.emulator.translate import Emitter, Writer
 
 _SEMANTICS = frozenset(
-    "acquire release relaxed acq_rel sc cta cluster gpu sys b64 shared shared::cta shared::cluster sem".split()
+    [
+        "acquire",
+        "release",
+        "relaxed",
+        "acq_rel",
+        "sc",
+        "cta",
+        "cluster",
+        "gpu",
+        "sys",
+        "b64",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "sem",
+    ]
 )
 
 
-def bar(w: Writer, i: Instruction) -> None:
+def _bar(w: Writer, i: Instruction) -> None:
     """bar and barrier, for a CTA, a warp or the cluster."""
     mods = [m for m in i.mods if m not in ("cta", "aligned")]
     match mods:
@@ -40,7 +55,7 @@ def bar(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
-def mbarrier(w: Writer, i: Instruction) -> None:
+def _mbarrier(w: Writer, i: Instruction) -> None:
     operation, *rest = i.mods
     space = space_of(w, tuple(rest))
     if space not in ("shared", "generic"):
@@ -95,7 +110,7 @@ def _arrive(w: Writer, i: Instruction, drop: bool, extra: set[str], space: str, 
         w.write(state, w.loaded(call), 64)
 
 
-def fence(w: Writer, i: Instruction) -> None:
+def _fence(w: Writer, i: Instruction) -> None:
     mods = i.mods
     kind = ""
     if mods[0] == "proxy" and any(m.startswith("async") for m in mods):
@@ -112,14 +127,14 @@ def fence(w: Writer, i: Instruction) -> None:
     w.effect(w.call(rt.fence, "w", repr(kind), str(i.line)))
 
 
-def membar(w: Writer, i: Instruction) -> None:
+def _membar(w: Writer, i: Instruction) -> None:
     w.effect(w.call(rt.fence, "w", "'memory'", str(i.line)))
 
 
 EMITTERS: dict[str, Emitter] = {
-    "bar": bar,
-    "barrier": bar,
-    "mbarrier": mbarrier,
-    "fence": fence,
-    "membar": membar,
+    "bar": _bar,
+    "barrier": _bar,
+    "mbarrier": _mbarrier,
+    "fence": _fence,
+    "membar": _membar,
 }

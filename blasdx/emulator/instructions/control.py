@@ -10,7 +10,9 @@ from blasdx.emulator.windows import GENERIC
 
 _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
               "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
-_FLOAT_RELATIONS = frozenset("eq ne lt le gt ge equ neu ltu leu gtu geu num nan".split())
+_FLOAT_RELATIONS = frozenset(
+    ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
+)
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 
 
@@ -29,7 +31,7 @@ def _comparison(w: Writer, relation: str, kind: str, ftz: bool, a: Operand, b: O
     return f"({x} {_RELATIONS[relation]} {y})"
 
 
-def setp(w: Writer, i: Instruction) -> None:
+def _setp(w: Writer, i: Instruction) -> None:
     relation, *middle, kind = i.mods
     ftz = "ftz" in middle
     boolean = [m for m in middle if m != "ftz"]
@@ -58,7 +60,7 @@ def setp(w: Writer, i: Instruction) -> None:
         w.write(target, result, 1)
 
 
-def set_(w: Writer, i: Instruction) -> None:
+def _set(w: Writer, i: Instruction) -> None:
     relation, *middle, target_kind, kind = i.mods
     ftz = "ftz" in middle
     boolean = [m for m in middle if m != "ftz"]
@@ -72,7 +74,7 @@ def set_(w: Writer, i: Instruction) -> None:
     w.write(d, f"select({result}, {true}, 0, 32)", 32)
 
 
-def selp(w: Writer, i: Instruction) -> None:
+def _selp(w: Writer, i: Instruction) -> None:
     d, a, b, p = w.operands(4)
     bits = TYPE_BITS.get(i.mods[-1], 0)
     if len(i.mods) != 1 or bits < 16:
@@ -80,7 +82,7 @@ def selp(w: Writer, i: Instruction) -> None:
     w.write(d, f"select({w.read(p, 1)}, {w.read(a, bits)}, {w.read(b, bits)}, {bits})", bits)
 
 
-def slct(w: Writer, i: Instruction) -> None:
+def _slct(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     kind, by = i.mods[-2:]
     bits = TYPE_BITS.get(kind, 0)
@@ -93,7 +95,7 @@ def slct(w: Writer, i: Instruction) -> None:
     w.write(d, f"select({condition}, {w.read(a, bits)}, {w.read(b, bits)}, {bits})", bits)
 
 
-def elect(w: Writer, i: Instruction) -> None:
+def _elect(w: Writer, i: Instruction) -> None:
     if i.mods != ("sync",):
         raise w.refuse()
     target, members = w.operands(2)
@@ -104,7 +106,7 @@ def elect(w: Writer, i: Instruction) -> None:
         raise w.refuse()
 
 
-def shfl(w: Writer, i: Instruction) -> None:
+def _shfl(w: Writer, i: Instruction) -> None:
     match i.mods:
         case ("sync", ("up" | "down" | "bfly" | "idx") as mode, "b32"):
             target, a, b, c, members = w.operands(5)
@@ -115,19 +117,19 @@ def shfl(w: Writer, i: Instruction) -> None:
     w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
 
 
-def vote(w: Writer, i: Instruction) -> None:
+def _vote(w: Writer, i: Instruction) -> None:
     d, p, members = w.operands(3)
     match i.mods:
-        case ("sync", ("all" | "any" | "uni") as mode, "pred"):
+        case ("sync", ("all" | "any" | "uni"), "pred"):
             bits = 1
         case ("sync", "ballot", "b32"):
-            mode, bits = "ballot", 32
+            bits = 32
         case _:
             raise w.refuse()
-    w.write(d, w.loaded(w.call(rt.vote, "w", repr(mode), w.read(p, 1), w.read(members, 32), "$m")), bits)
+    w.write(d, w.loaded(w.call(rt.vote, "w", repr(i.mods[1]), w.read(p, 1), w.read(members, 32), "$m")), bits)
 
 
-def match_(w: Writer, i: Instruction) -> None:
+def _match(w: Writer, i: Instruction) -> None:
     target, a, members = w.operands(3)
     match i.mods:
         case (("any" | "all") as mode, "sync", ("b32" | "b64") as kind):
@@ -138,30 +140,31 @@ def match_(w: Writer, i: Instruction) -> None:
     w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
 
 
-def redux(w: Writer, i: Instruction) -> None:
+def _redux(w: Writer, i: Instruction) -> None:
     d, a, members = w.operands(3)
     match i.mods:
-        case ("sync", ("add" | "min" | "max") as name, ("u32" | "s32") as kind):
+        case ("sync", ("add" | "min" | "max"), ("u32" | "s32")):
             pass
-        case ("sync", ("and" | "or" | "xor") as name, "b32"):
-            kind = "b32"
-        case ("sync", ("min" | "max") as name, *_, "f32"):
-            kind = ".".join(i.mods[2:])
+        case ("sync", ("and" | "or" | "xor"), "b32"):
+            pass
+        case ("sync", ("min" | "max"), *rest, "f32") if set(rest) <= {"abs", "NaN"}:
+            pass
         case _:
             raise w.refuse()
+    name, kind = i.mods[1], ".".join(i.mods[2:])
     w.write(d, w.loaded(w.call(rt.reduce, "w", repr(name), repr(kind), w.read(a, 32), w.read(members, 32), "$m")), 32)
 
 
-def activemask(w: Writer, i: Instruction) -> None:
+def _activemask(w: Writer, i: Instruction) -> None:
     if i.mods != ("b32",):
         raise w.refuse()
     w.write(w.operands(1)[0], "w.mask", 32)
 
 
-def mapa(w: Writer, i: Instruction) -> None:
+def _mapa(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     match i.mods:
-        case (("shared::cluster", "u32") | ("shared::cluster", "u64")):
+        case ("shared::cluster", "u32") | ("shared::cluster", "u64"):
             bits = TYPE_BITS[i.mods[-1]]
             address = w.read(a, bits)
             mapped = w.wrapped(f"({address} & 0xFFFFFF) + ({w.read(b, 32)} << 24)", 32)
@@ -173,7 +176,7 @@ def mapa(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
-def getctarank(w: Writer, i: Instruction) -> None:
+def _getctarank(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = 32 if i.mods == ("shared::cluster", "u32") else 64
     if bits == 64 and i.mods not in (("shared::cluster", "u64"), ("u64",)):
@@ -181,7 +184,7 @@ def getctarank(w: Writer, i: Instruction) -> None:
     w.write(d, f"zero_extend(({w.read(a, bits)} >> 24) & 255, {bits}, 32)", 32)
 
 
-def isspacep(w: Writer, i: Instruction) -> None:
+def _isspacep(w: Writer, i: Instruction) -> None:
     p, a = w.operands(2)
     space = i.mods[0].removesuffix("::cta").removesuffix("::cluster").removesuffix("::entry")
     if len(i.mods) != 1 or space not in GENERIC:
@@ -198,39 +201,39 @@ def isspacep(w: Writer, i: Instruction) -> None:
     w.write(p, f"({result})", 1)
 
 
-def nothing(w: Writer, i: Instruction) -> None:
+def _nothing(w: Writer, i: Instruction) -> None:
     """setmaxnreg and hints: no effect on values."""
     del i
 
 
-def griddepcontrol(w: Writer, i: Instruction) -> None:
+def _griddepcontrol(w: Writer, i: Instruction) -> None:
     if i.mods == ("wait",):
         w.line("$next")
     elif i.mods != ("launch_dependents",):
         raise w.refuse()
 
 
-def nanosleep(w: Writer, i: Instruction) -> None:
+def _nanosleep(w: Writer, i: Instruction) -> None:
     del i
     w.line("w.pause($next)")
 
 
 EMITTERS: dict[str, Emitter] = {
-    "setp": setp,
-    "set": set_,
-    "selp": selp,
-    "slct": slct,
-    "elect": elect,
-    "shfl": shfl,
-    "vote": vote,
-    "match": match_,
-    "redux": redux,
-    "activemask": activemask,
-    "mapa": mapa,
-    "getctarank": getctarank,
-    "isspacep": isspacep,
-    "setmaxnreg": nothing,
-    "griddepcontrol": griddepcontrol,
-    "nanosleep": nanosleep,
-    "pmevent": nothing,
+    "setp": _setp,
+    "set": _set,
+    "selp": _selp,
+    "slct": _slct,
+    "elect": _elect,
+    "shfl": _shfl,
+    "vote": _vote,
+    "match": _match,
+    "redux": _redux,
+    "activemask": _activemask,
+    "mapa": _mapa,
+    "getctarank": _getctarank,
+    "isspacep": _isspacep,
+    "setmaxnreg": _nothing,
+    "griddepcontrol": _griddepcontrol,
+    "nanosleep": _nanosleep,
+    "pmevent": _nothing,
 }

@@ -12,7 +12,7 @@ _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 _ROUNDING = frozenset(("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "rs"))
 
 
-def mov(w: Writer, i: Instruction) -> None:
+def _mov(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     if len(i.mods) != 1 or i.mods[0] not in TYPE_BITS:
         raise w.refuse()
@@ -34,7 +34,7 @@ def mov(w: Writer, i: Instruction) -> None:
         w.write(d, w.read(a, bits), bits)
 
 
-def cvta(w: Writer, i: Instruction) -> None:
+def _cvta(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     to = i.mods[0] == "to"
     spaces = [m for m in i.mods if m not in ("to", "u64", "u32")]
@@ -53,7 +53,7 @@ def cvta(w: Writer, i: Instruction) -> None:
         w.write_wrapped(d, f"{value} + {base}", 64)
 
 
-def cvt(w: Writer, i: Instruction) -> None:
+def _cvt(w: Writer, i: Instruction) -> None:
     if len(i.mods) < 2:
         raise w.refuse()
     if i.mods[0] == "pack":
@@ -112,4 +112,4 @@ def _integers(w: Writer, target: str, source: str, sat: bool) -> None:
     w.write(d, value, target_bits, signed=target[0] == "s")
 
 
-EMITTERS: dict[str, Emitter] = {"mov": mov, "cvta": cvta, "cvt": cvt}
+EMITTERS: dict[str, Emitter] = {"mov": _mov, "cvta": _cvta, "cvt": _cvt}

@@ -8,13 +8,14 @@ from blasdx.emulator import bulk as rt
 from blasdx.emulator import floats, integers
 from blasdx.emulator.instructions.memory import address, space_of
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand
+from blasdx.emulator.lanes import Value
 from blasdx.emulator.translate import Emitter, Writer, vector
 
 _EVICTION = frozenset(("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B", "weak"))
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
-def cp(w: Writer, i: Instruction) -> None:
+def _cp(w: Writer, i: Instruction) -> None:
     """Everything that begins with cp."""
     mods = i.mods
     if mods[:1] == ("reduce",):
@@ -42,7 +43,18 @@ def cp(w: Writer, i: Instruction) -> None:
 
 
 def _copy(w: Writer, i: Instruction) -> None:
-    known = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B", "L2::256B", "L2::cache_hint"}
+    known = {
+        "async",
+        "ca",
+        "cg",
+        "shared",
+        "shared::cta",
+        "global",
+        "L2::64B",
+        "L2::128B",
+        "L2::256B",
+        "L2::cache_hint",
+    }
     if set(i.mods) - known:
         raise w.refuse()
     operands = list(i.operands)
@@ -72,7 +84,7 @@ def _map_and_coordinates(w: Writer, operand: Operand) -> tuple[str, tuple[Operan
 
 
 def _direction(w: Writer, i: Instruction) -> str:
-    """"load" or "store": by the order of the spaces."""
+    """Tell a load, a store and a copy to a peer apart by the order of the spaces."""
     spaces = [m for m in i.mods if m in ("global", "shared::cluster", "shared::cta")]
     if spaces[-1:] == ["global"] and len(spaces) == 2:
         return "load"
@@ -84,9 +96,9 @@ def _direction(w: Writer, i: Instruction) -> str:
 
 
 def _tensor(w: Writer, i: Instruction) -> None:
-    known = {"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "shared::cluster", "shared::cta", "global", "tile",
-             "tile::gather4", "tile::scatter4", "mbarrier::complete_tx::bytes", "bulk_group", "multicast::cluster",
-             "cta_group::1", "cta_group::2"} | _EVICTION  # fmt: skip
+    known = {"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "shared::cluster", "shared::cta", "global",
+             "tile", "tile::gather4", "tile::scatter4", "mbarrier::complete_tx::bytes", "bulk_group",
+             "multicast::cluster", "cta_group::1", "cta_group::2"} | _EVICTION  # fmt: skip
     unknown = [m for m in i.mods if m not in known]
     if unknown:
         raise w.refuse(f"qualifier .{unknown[0]}" if not unknown[0].startswith("im2col") else "im2col copies")
@@ -122,14 +134,16 @@ def _bulk(w: Writer, i: Instruction) -> None:
     direction = _direction(w, i)
     if direction == "store":
         target, source, size, *_ = i.operands
-        w.effect(w.call(rt.bulk_store, "w", address(w, target, "global"), address(w, source, "shared"), w.read(size, 32),
-                        "None", "1", "$m", str(i.line)))  # fmt: skip
+        w.effect(w.call(rt.bulk_store, "w", address(w, target, "global"), address(w, source, "shared"),
+                        w.read(size, 32), "None", "1", "$m", str(i.line)))  # fmt: skip
         return
     target, source, size, barrier, *extra = i.operands
     cast = w.read(extra[0], 16) if "multicast::cluster" in i.mods else "None"
     into, signal = address(w, target, "shared"), address(w, barrier, "shared")
     if direction == "peer":
-        w.effect(w.call(rt.bulk_peer, "w", into, address(w, source, "shared"), w.read(size, 32), signal, "$m", str(i.line)))
+        w.effect(
+            w.call(rt.bulk_peer, "w", into, address(w, source, "shared"), w.read(size, 32), signal, "$m", str(i.line))
+        )
     else:
         w.effect(w.call(rt.bulk_load, "w", into, address(w, source, "global"), w.read(size, 32), signal, cast, "$m",
                         str(i.line)))  # fmt: skip
@@ -176,7 +190,7 @@ def _reduction(w: Writer, name: str, kind: str) -> integers.Operation:
     return table[name]
 
 
-def launch_control(w: Writer, i: Instruction) -> None:
+def _launch_control(w: Writer, i: Instruction) -> None:
     mods = i.mods
     if mods[0] == "try_cancel":
         target, barrier = w.operands(2)
@@ -199,8 +213,8 @@ def launch_control(w: Writer, i: Instruction) -> None:
         raise w.refuse()
 
 
-def _not_zero(value: rt.Value) -> rt.Value:
+def _not_zero(value: Value) -> Value:
     return (value != 0).any(axis=1) if value.__class__ is not int else value != 0
 
 
-EMITTERS: dict[str, Emitter] = {"cp": cp, "clusterlaunchcontrol": launch_control}
+EMITTERS: dict[str, Emitter] = {"cp": _cp, "clusterlaunchcontrol": _launch_control}

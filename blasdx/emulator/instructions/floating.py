@@ -26,7 +26,7 @@ class Form:
     rest: frozenset[str]
 
 
-def form(w: Writer, i: Instruction) -> Form:
+def _form(w: Writer, i: Instruction) -> Form:
     kind = i.mods[-1]
     if kind not in FLOAT_TYPES:
         raise w.refuse()
@@ -54,40 +54,40 @@ def _plain(w: Writer, f: Form, *allowed: str) -> None:
         raise w.refuse(f"qualifier .{min(f.rest)}")
 
 
-def add_sub(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _add_sub(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f)
     _apply(w, f, rt.add(f.kind, f.mode, f.ftz, f.sat, i.base == "sub"), *w.operands(3))
 
 
-def mul(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _mul(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f)
     _apply(w, f, rt.multiply(f.kind, f.mode, f.ftz, f.sat), *w.operands(3))
 
 
-def fma(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _fma(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f)
     _apply(w, f, rt.fused_multiply_add(f.kind, f.mode, f.ftz, f.sat, f.relu), *w.operands(4))
 
 
-def divide(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _divide(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f, "full", "approx")
     _apply(w, f, rt.divide(f.kind, f.mode, f.ftz), *w.operands(3))
 
 
-def unary(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _unary(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f, "approx")
     if f.mode != "rn" and i.base in ("rcp", "sqrt"):
         raise w.refuse("directed rounding")
     _apply(w, f, rt.unary(i.base, f.kind, f.mode, f.ftz), *w.operands(2))
 
 
-def min_max(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _min_max(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f, "NaN", "xorsign", "abs")
     d, *sources = w.operands(3, 4)
     function = rt.extreme(f.kind, i.base == "max", "NaN" in f.rest, "xorsign" in f.rest, f.ftz)
@@ -100,8 +100,8 @@ def min_max(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(function, w.call(function, x, y), z), f.bits)
 
 
-def sign(w: Writer, i: Instruction) -> None:
-    f = form(w, i)
+def _sign(w: Writer, i: Instruction) -> None:
+    f = _form(w, i)
     _plain(w, f)
     if f.ftz:
         raise w.refuse(".ftz")
@@ -109,7 +109,7 @@ def sign(w: Writer, i: Instruction) -> None:
     _apply(w, f, rt.sign_operation(i.base, f.kind), *operands)
 
 
-def testp(w: Writer, i: Instruction) -> None:
+def _testp(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     names = ("finite", "infinite", "number", "notanumber", "normal", "subnormal")
     if len(i.mods) != 2 or i.mods[0] not in names or i.mods[1] not in ("f32", "f64"):
@@ -117,16 +117,29 @@ def testp(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(rt.test_property(i.mods[1], i.mods[0]), w.read(a, TYPE_BITS[i.mods[1]])), 1)
 
 
+# Opcodes that exist for integers too; `arithmetic` chooses by type.
+SHARED: dict[str, Emitter] = {
+    "add": _add_sub,
+    "sub": _add_sub,
+    "mul": _mul,
+    "mad": _fma,
+    "div": _divide,
+    "min": _min_max,
+    "max": _min_max,
+    "neg": _sign,
+    "abs": _sign,
+}
+
 EMITTERS: dict[str, Emitter] = {
-    "fma": fma,
-    "rcp": unary,
-    "sqrt": unary,
-    "rsqrt": unary,
-    "sin": unary,
-    "cos": unary,
-    "lg2": unary,
-    "ex2": unary,
-    "tanh": unary,
-    "copysign": sign,
-    "testp": testp,
+    "fma": _fma,
+    "rcp": _unary,
+    "sqrt": _unary,
+    "rsqrt": _unary,
+    "sin": _unary,
+    "cos": _unary,
+    "lg2": _unary,
+    "ex2": _unary,
+    "tanh": _unary,
+    "copysign": _sign,
+    "testp": _testp,
 }

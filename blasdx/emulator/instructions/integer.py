@@ -16,7 +16,7 @@ def integer_type(w: Writer, name: str) -> tuple[int, bool]:
     return TYPE_BITS[name], name[0] == "s"
 
 
-def add_sub(w: Writer, i: Instruction) -> None:
+def _add_sub(w: Writer, i: Instruction) -> None:
     """add and sub, with .sat, .cc and packed 16-bit halves."""
     d, a, b = w.operands(3)
     kind = i.mods[-1]
@@ -25,7 +25,7 @@ def add_sub(w: Writer, i: Instruction) -> None:
             raise w.refuse()
         w.write(d, w.call(rt.packed16("add", kind[0] == "s"), w.read(a, 32), w.read(b, 32)), 32)
         return
-    bits, signed = integer_type(w, kind)
+    bits, _ = integer_type(w, kind)
     x, y = w.read(a, bits), w.read(b, bits)
     rest = set(i.mods[:-1])
     if rest == {"sat"} and kind == "s32":
@@ -51,14 +51,14 @@ def _with_carry(w: Writer, i: Instruction, *, carry_in: bool, carry_out: bool) -
         w.line(f"w.carry = {result}[1]")
 
 
-def carry(w: Writer, i: Instruction) -> None:
+def _carry(w: Writer, i: Instruction) -> None:
     rest = set(i.mods[:-1])
     if rest - {"cc"}:
         raise w.refuse()
     _with_carry(w, i, carry_in=True, carry_out="cc" in rest)
 
 
-def mul(w: Writer, i: Instruction) -> None:
+def _mul(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     bits, signed = integer_type(w, i.mods[-1])
     x, y = w.read(a, bits), w.read(b, bits)
@@ -73,7 +73,7 @@ def mul(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
-def mad(w: Writer, i: Instruction) -> None:
+def _mad(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     bits, signed = integer_type(w, i.mods[-1])
     x, y = w.read(a, bits), w.read(b, bits)
@@ -93,7 +93,7 @@ def mad(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
-def mul24(w: Writer, i: Instruction) -> None:
+def _mul24(w: Writer, i: Instruction) -> None:
     bits, signed = integer_type(w, i.mods[-1])
     if bits != 32 or i.mods[:-1] not in (("lo",), ("hi",)):
         raise w.refuse()
@@ -106,7 +106,7 @@ def mul24(w: Writer, i: Instruction) -> None:
     w.write_wrapped(d, f"{part} + {w.read(c[0], 32)}" if c else part, 32)
 
 
-def divide(w: Writer, i: Instruction) -> None:
+def _divide(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     bits, signed = integer_type(w, i.mods[-1])
     if len(i.mods) != 1:
@@ -115,7 +115,7 @@ def divide(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(function(bits, signed), w.read(a, bits), w.read(b, bits)), bits)
 
 
-def min_max(w: Writer, i: Instruction) -> None:
+def _min_max(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     kind = i.mods[-1]
     if kind in ("u16x2", "s16x2") and len(i.mods) == 1:
@@ -130,7 +130,7 @@ def min_max(w: Writer, i: Instruction) -> None:
     w.write(d, result, bits)
 
 
-def neg_abs(w: Writer, i: Instruction) -> None:
+def _neg_abs(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits, signed = integer_type(w, i.mods[-1])
     if not signed or len(i.mods) != 1:
@@ -141,13 +141,13 @@ def neg_abs(w: Writer, i: Instruction) -> None:
         w.write(d, w.call(rt.absolute(bits), w.read(a, bits)), bits)
 
 
-def sad(w: Writer, i: Instruction) -> None:
+def _sad(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     bits, signed = integer_type(w, i.mods[-1])
     w.write(d, w.call(rt.sum_of_absolute_differences(bits, signed), *(w.read(o, bits) for o in (a, b, c))), bits)
 
 
-def dot(w: Writer, i: Instruction) -> None:
+def _dot(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     values = [w.read(o, 32) for o in (a, b, c)]
     match i.base, i.mods:
@@ -160,13 +160,26 @@ def dot(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(function, *values), 32)
 
 
+# Opcodes that exist for floats too; `arithmetic` chooses by type.
+SHARED: dict[str, Emitter] = {
+    "add": _add_sub,
+    "sub": _add_sub,
+    "mul": _mul,
+    "mad": _mad,
+    "div": _divide,
+    "min": _min_max,
+    "max": _min_max,
+    "neg": _neg_abs,
+    "abs": _neg_abs,
+}
+
 EMITTERS: dict[str, Emitter] = {
-    "addc": carry,
-    "subc": carry,
-    "mad24": mul24,
-    "mul24": mul24,
-    "rem": divide,
-    "sad": sad,
-    "dp4a": dot,
-    "dp2a": dot,
+    "addc": _carry,
+    "subc": _carry,
+    "mad24": _mul24,
+    "mul24": _mul24,
+    "rem": _divide,
+    "sad": _sad,
+    "dp4a": _dot,
+    "dp2a": _dot,
 }

@@ -15,25 +15,25 @@ def _bits(w: Writer, i: Instruction, allowed: tuple[str, ...]) -> int:
     return TYPE_BITS[i.mods[-1]]
 
 
-def binary(w: Writer, i: Instruction) -> None:
+def _binary(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     bits = _bits(w, i, ("pred", "b16", "b32", "b64"))
     w.write(d, f"{w.read(a, bits)} {_SYMBOLS[i.base]} {w.read(b, bits)}", bits)
 
 
-def invert(w: Writer, i: Instruction) -> None:
+def _invert(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = _bits(w, i, ("pred", "b16", "b32", "b64"))
     w.write(d, f"{w.read(a, bits)} ^ {'True' if bits == 1 else (1 << bits) - 1}", bits)
 
 
-def cnot(w: Writer, i: Instruction) -> None:
+def _cnot(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = _bits(w, i, ("b16", "b32", "b64"))
     w.write(d, f"select({w.read(a, bits)} == 0, 1, 0, {bits})", bits)
 
 
-def shift(w: Writer, i: Instruction) -> None:
+def _shift(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     if len(i.mods) != 1:
         raise w.refuse()
@@ -51,7 +51,7 @@ def shift(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(function, value, amount), bits)
 
 
-def funnel(w: Writer, i: Instruction) -> None:
+def _funnel(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     match i.mods:
         case (("l" | "r") as side, ("clamp" | "wrap") as mode, "b32"):
@@ -61,7 +61,7 @@ def funnel(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
-def extract(w: Writer, i: Instruction) -> None:
+def _extract(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     bits = _bits(w, i, ("u32", "s32", "u64", "s64"))
     signed = i.mods[-1][0] == "s"
@@ -72,14 +72,14 @@ def extract(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(rt.bit_field_extract(bits, signed), value, position, length), bits)
 
 
-def insert(w: Writer, i: Instruction) -> None:
+def _insert(w: Writer, i: Instruction) -> None:
     f, a, b, c, d = w.operands(5)
     bits = _bits(w, i, ("b32", "b64"))
     arguments = (w.read(a, bits), w.read(b, bits), w.read(c, 32), w.read(d, 32))
     w.write(f, w.call(rt.bit_field_insert(bits), *arguments), bits)
 
 
-def find(w: Writer, i: Instruction) -> None:
+def _find(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = _bits(w, i, ("u32", "s32", "u64", "s64"))
     if i.mods[:-1] not in ((), ("shiftamt",)):
@@ -87,25 +87,25 @@ def find(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(rt.find_leading(bits, i.mods[-1][0] == "s", len(i.mods) == 2), w.read(a, bits)), 32)
 
 
-def count(w: Writer, i: Instruction) -> None:
+def _count(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = _bits(w, i, ("b32", "b64"))
     function = rt.count_leading_zeros(bits) if i.base == "clz" else rt.population_count(bits)
     w.write(d, w.call(function, w.read(a, bits)), 32)
 
 
-def reverse(w: Writer, i: Instruction) -> None:
+def _reverse(w: Writer, i: Instruction) -> None:
     d, a = w.operands(2)
     bits = _bits(w, i, ("b32", "b64"))
     w.write(d, w.call(rt.reverse_bits(bits), w.read(a, bits)), bits)
 
 
-def nth(w: Writer, i: Instruction) -> None:
+def _nth(w: Writer, i: Instruction) -> None:
     d, *sources = w.operands(4)
     w.write(d, w.call(rt.find_nth_set(), *(w.read(o, 32) for o in sources)), 32)
 
 
-def permute(w: Writer, i: Instruction) -> None:
+def _permute(w: Writer, i: Instruction) -> None:
     d, a, b, c = w.operands(4)
     if i.mods[0] != "b32" or (len(i.mods) > 1 and i.mods[1] not in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")):
         raise w.refuse()
@@ -113,21 +113,21 @@ def permute(w: Writer, i: Instruction) -> None:
     w.write(d, w.call(function, *(w.read(o, 32) for o in (a, b, c))), 32)
 
 
-def logic3(w: Writer, i: Instruction) -> None:
+def _logic3(w: Writer, i: Instruction) -> None:
     if i.mods != ("b32",):
         raise w.refuse("the form with a predicate result")
     d, a, b, c, table = w.operands(5)
     w.write(d, w.call(rt.logic3(w.static(table) & 0xFF), *(w.read(o, 32) for o in (a, b, c))), 32)
 
 
-def mask(w: Writer, i: Instruction) -> None:
+def _mask(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     if i.mods not in (("clamp", "b32"), ("wrap", "b32")):
         raise w.refuse()
     w.write(d, w.call(rt.bit_mask(i.mods[0] == "clamp"), w.read(a, 32), w.read(b, 32)), 32)
 
 
-def szext(w: Writer, i: Instruction) -> None:
+def _szext(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     if len(i.mods) != 2 or i.mods[0] not in ("clamp", "wrap") or i.mods[1] not in ("u32", "s32"):
         raise w.refuse()
@@ -135,23 +135,23 @@ def szext(w: Writer, i: Instruction) -> None:
 
 
 EMITTERS: dict[str, Emitter] = {
-    "and": binary,
-    "or": binary,
-    "xor": binary,
-    "not": invert,
-    "cnot": cnot,
-    "shl": shift,
-    "shr": shift,
-    "shf": funnel,
-    "bfe": extract,
-    "bfi": insert,
-    "bfind": find,
-    "clz": count,
-    "popc": count,
-    "brev": reverse,
-    "fns": nth,
-    "prmt": permute,
-    "lop3": logic3,
-    "bmsk": mask,
-    "szext": szext,
+    "and": _binary,
+    "or": _binary,
+    "xor": _binary,
+    "not": _invert,
+    "cnot": _cnot,
+    "shl": _shift,
+    "shr": _shift,
+    "shf": _funnel,
+    "bfe": _extract,
+    "bfi": _insert,
+    "bfind": _find,
+    "clz": _count,
+    "popc": _count,
+    "brev": _reverse,
+    "fns": _nth,
+    "prmt": _permute,
+    "lop3": _logic3,
+    "bmsk": _mask,
+    "szext": _szext,
 }

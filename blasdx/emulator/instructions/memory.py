@@ -5,6 +5,7 @@ from __future__ import annotations
 from blasdx.emulator import access as rt
 from blasdx.emulator import floats, integers
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand, Sym
+from blasdx.emulator.lanes import Value, select
 from blasdx.emulator.translate import Emitter, Writer, vector
 
 _SPACES = {
@@ -13,9 +14,35 @@ _SPACES = {
 }  # fmt: skip
 # Qualifiers without effect on values: caching, eviction, scopes.
 _HINTS = frozenset(
-    """ca cg cs lu cv wb wt nc cta cluster gpu sys weak mmio L1::evict_normal L1::evict_unchanged L1::evict_first
-    L1::evict_last L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B
-    L2::cache_hint noftz""".split()
+    [
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "cv",
+        "wb",
+        "wt",
+        "nc",
+        "cta",
+        "cluster",
+        "gpu",
+        "sys",
+        "weak",
+        "mmio",
+        "L1::evict_normal",
+        "L1::evict_unchanged",
+        "L1::evict_first",
+        "L1::evict_last",
+        "L1::no_allocate",
+        "L2::evict_normal",
+        "L2::evict_first",
+        "L2::evict_last",
+        "L2::64B",
+        "L2::128B",
+        "L2::256B",
+        "L2::cache_hint",
+        "noftz",
+    ]
 )
 _ORDERS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel"))
 
@@ -64,7 +91,7 @@ def _order(i: Instruction) -> str:
     return next((m for m in i.mods if m in _ORDERS), "")
 
 
-def load(w: Writer, i: Instruction) -> None:
+def _load(w: Writer, i: Instruction) -> None:
     d, source, *_ = w.operands(2, 3)
     space, size, count, kind = _element(w, i)
     targets = vector(d)
@@ -77,7 +104,7 @@ def load(w: Writer, i: Instruction) -> None:
         w.write(target, f"{found}[{k}]" if count > 1 else found, 8 * size, signed=kind[0] == "s")
 
 
-def store(w: Writer, i: Instruction) -> None:
+def _store(w: Writer, i: Instruction) -> None:
     target, d, *_ = w.operands(2, 3)
     space, size, count, _ = _element(w, i)
     sources = vector(d)
@@ -88,31 +115,27 @@ def store(w: Writer, i: Instruction) -> None:
                     str(i.line), repr(_order(i))))  # fmt: skip
 
 
-def _exchange(old: rt.Value, b: rt.Value) -> rt.Value:
+def _exchange(old: Value, b: Value) -> Value:
     del old
     return b
 
 
 def _compare_and_swap(bits: int) -> integers.Operation:
-    def operation(old: rt.Value, b: rt.Value, c: rt.Value) -> rt.Value:
-        from blasdx.emulator.lanes import select  # noqa: PLC0415
-
+    def operation(old: Value, b: Value, c: Value) -> Value:
         return select(old == b, c, old, bits)
 
     return operation
 
 
 def _wrapping(w: Writer, name: str, bits: int) -> integers.Operation:
-    from blasdx.emulator.lanes import select  # noqa: PLC0415
-
     if bits != 32:
         raise w.refuse()
     full = 0xFFFFFFFF
 
-    def increment(old: rt.Value, b: rt.Value) -> rt.Value:
+    def increment(old: Value, b: Value) -> Value:
         return select(old >= b, 0, (old + 1) & full, 32)
 
-    def decrement(old: rt.Value, b: rt.Value) -> rt.Value:
+    def decrement(old: Value, b: Value) -> Value:
         return select((old == 0) | (old > b), b, (old - 1) & full, 32)
 
     return increment if name == "inc" else decrement
@@ -146,10 +169,10 @@ def _update(w: Writer, name: str, kind: str) -> integers.Operation:
     raise w.refuse()
 
 
-_OPERATIONS = frozenset("exch cas and or xor add min max inc dec".split())
+_OPERATIONS = frozenset(["exch", "cas", "and", "or", "xor", "add", "min", "max", "inc", "dec"])
 
 
-def atomic(w: Writer, i: Instruction) -> None:
+def _atomic(w: Writer, i: Instruction) -> None:
     """atom and red."""
     kind = i.mods[-1]
     name = next((m for m in i.mods if m in _OPERATIONS), "")
@@ -181,7 +204,7 @@ def atomic(w: Writer, i: Instruction) -> None:
         w.write(target, f"{found}[{k}]" if count > 1 else found, bits)
 
 
-def matrix(w: Writer, i: Instruction) -> None:
+def _matrix(w: Writer, i: Instruction) -> None:
     """ldmatrix and stmatrix of 8 x 8 16-bit matrices; qualifier order varies between code generators."""
     mods = set(i.mods)
     count = next((int(m[1:]) for m in i.mods if m in ("x1", "x2", "x4")), 0)
@@ -202,23 +225,23 @@ def matrix(w: Writer, i: Instruction) -> None:
         w.effect(w.call(rt.store_matrix, "w", where, f"({values},)", str("trans" in mods), "$m", str(i.line)))
 
 
-def prefetch(w: Writer, i: Instruction) -> None:
+def _prefetch(w: Writer, i: Instruction) -> None:
     """Prefetches, discards and cache policies have no effect on values."""
     if i.base == "createpolicy":
         w.write(i.operands[0], "0", 64)
 
 
 EMITTERS: dict[str, Emitter] = {
-    "ld": load,
-    "ldu": load,
-    "st": store,
-    "atom": atomic,
-    "red": atomic,
-    "ldmatrix": matrix,
-    "stmatrix": matrix,
-    "prefetch": prefetch,
-    "prefetchu": prefetch,
-    "discard": prefetch,
-    "applypriority": prefetch,
-    "createpolicy": prefetch,
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "ldmatrix": _matrix,
+    "stmatrix": _matrix,
+    "prefetch": _prefetch,
+    "prefetchu": _prefetch,
+    "discard": _prefetch,
+    "applypriority": _prefetch,
+    "createpolicy": _prefetch,
 }

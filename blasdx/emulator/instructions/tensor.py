@@ -16,7 +16,7 @@ _COLLECTORS = frozenset(
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
 
 
-def tcgen05(w: Writer, i: Instruction) -> None:
+def _tcgen05(w: Writer, i: Instruction) -> None:
     operation = i.mods[0]
     emitter = _OPERATIONS.get(operation)
     if emitter is None:
@@ -39,7 +39,7 @@ def _tensor_address(w: Writer, operand: Operand) -> str:
     raise w.malformed("a tensor-memory address in brackets is needed")
 
 
-def alloc(w: Writer, i: Instruction) -> None:
+def _alloc(w: Writer, i: Instruction) -> None:
     target, columns = w.operands(2)
     if set(i.mods) - {"alloc", "cta_group::1", "cta_group::2", "sync", "aligned", "shared::cta", "b32"}:
         raise w.refuse()
@@ -48,16 +48,16 @@ def alloc(w: Writer, i: Instruction) -> None:
                   w.read(columns, 32), "$next", str(i.line)))  # fmt: skip
 
 
-def dealloc(w: Writer, i: Instruction) -> None:
+def _dealloc(w: Writer, i: Instruction) -> None:
     target, columns = w.operands(2)
     w.effect(w.call(rt.deallocate, "w", str(_group(w, i)), w.read(target, 32), w.read(columns, 32), str(i.line)))
 
 
-def relinquish(w: Writer, i: Instruction) -> None:
+def _relinquish(w: Writer, i: Instruction) -> None:
     w.effect(w.call(rt.relinquish, "w", str(_group(w, i))))
 
 
-def mma(w: Writer, i: Instruction) -> None:
+def _mma(w: Writer, i: Instruction) -> None:
     mods = i.mods
     kind = next((m[6:] for m in mods if m.startswith("kind::")), "")
     known = {"mma", "ws", "block_scale", "block16", "block32", "cta_group::1", "cta_group::2", f"kind::{kind}"}
@@ -90,8 +90,8 @@ def mma(w: Writer, i: Instruction) -> None:
         raise w.refuse("a zero-column mask")
     form = rt.MmaForm(kind, group, ws, in_tensor_memory, _scale_vector(w, kind, mods), w.target, shift)
     a_source = _tensor_address(w, a) if in_tensor_memory else w.read(a, 64)
-    w.effect(w.call(rt.mma, "w", w.bind(form), _tensor_address(w, d), a_source, w.read(b, 64), w.read(idesc, 32), scales,
-                    disabled, accumulate, "$m", str(i.line)))  # fmt: skip
+    w.effect(w.call(rt.mma, "w", w.bind(form), _tensor_address(w, d), a_source, w.read(b, 64), w.read(idesc, 32),
+                    scales, disabled, accumulate, "$m", str(i.line)))  # fmt: skip
 
 
 def _scale_vector(w: Writer, kind: str, mods: tuple[str, ...]) -> int:
@@ -112,7 +112,7 @@ def _scale_vector(w: Writer, kind: str, mods: tuple[str, ...]) -> int:
     return 1 if kind == "mxf8f6f4" else 2
 
 
-def commit(w: Writer, i: Instruction) -> None:
+def _commit(w: Writer, i: Instruction) -> None:
     known = {"commit", "cta_group::1", "cta_group::2", "mbarrier::arrive::one", "shared::cluster", "shared::cta", "b64",
              "multicast::cluster"}  # fmt: skip
     if set(i.mods) - known:
@@ -124,7 +124,7 @@ def commit(w: Writer, i: Instruction) -> None:
                     str(i.line)))  # fmt: skip
 
 
-def copy(w: Writer, i: Instruction) -> None:
+def _copy(w: Writer, i: Instruction) -> None:
     target, source = w.operands(2)
     rest = [m for m in i.mods if m not in ("cp", "cta_group::1", "cta_group::2")]
     bits = 8
@@ -136,7 +136,7 @@ def copy(w: Writer, i: Instruction) -> None:
                     _tensor_address(w, target), w.read(source, 64), "$m", str(i.line)))  # fmt: skip
 
 
-def shift(w: Writer, i: Instruction) -> None:
+def _shift(w: Writer, i: Instruction) -> None:
     if set(i.mods) != {"shift", "down", f"cta_group::{_group(w, i)}"}:
         raise w.refuse()
     w.effect(w.call(rt.shift, "w", str(_group(w, i)), _tensor_address(w, w.operands(1)[0]), "$m", str(i.line)))
@@ -153,11 +153,13 @@ def _access(w: Writer, i: Instruction) -> tuple[str, int, bool]:
     return shape, count, packing in i.mods
 
 
-def load(w: Writer, i: Instruction) -> None:
+def _load(w: Writer, i: Instruction) -> None:
     shape, count, packed = _access(w, i)
     d, source, *half = w.operands(2, 3)
     second = w.static(half[0]) if half else 0
-    call = w.call(rt.load, "w", repr(shape), str(count), str(packed), str(second), _tensor_address(w, source), str(i.line))
+    call = w.call(
+        rt.load, "w", repr(shape), str(count), str(packed), str(second), _tensor_address(w, source), str(i.line)
+    )
     targets = vector(d)
     expected = count * {"16x128b": 2, "16x256b": 4}.get(shape, 1)
     if len(targets) != expected:
@@ -167,7 +169,7 @@ def load(w: Writer, i: Instruction) -> None:
         w.write(target, f"{found}[{k}]", 32)
 
 
-def store(w: Writer, i: Instruction) -> None:
+def _store(w: Writer, i: Instruction) -> None:
     shape, count, packed = _access(w, i)
     target, *half, values = w.operands(2, 3)
     second = w.static(half[0]) if half else 0
@@ -180,11 +182,11 @@ def store(w: Writer, i: Instruction) -> None:
                     f"({texts},)", str(i.line)))  # fmt: skip
 
 
-def wait(w: Writer, i: Instruction) -> None:
+def _wait(w: Writer, i: Instruction) -> None:
     w.effect(w.call(rt.wait, "w", str(i.mods[0] == "wait::st")))
 
 
-def fence(w: Writer, i: Instruction) -> None:
+def _fence(w: Writer, i: Instruction) -> None:
     kind = {"fence::before_thread_sync": "tcgen05.before", "fence::after_thread_sync": "tcgen05.after"}.get(i.mods[0])
     if kind is None:
         raise w.refuse()
@@ -192,19 +194,19 @@ def fence(w: Writer, i: Instruction) -> None:
 
 
 _OPERATIONS: dict[str, Emitter] = {
-    "alloc": alloc,
-    "dealloc": dealloc,
-    "relinquish_alloc_permit": relinquish,
-    "mma": mma,
-    "commit": commit,
-    "cp": copy,
-    "shift": shift,
-    "ld": load,
-    "st": store,
-    "wait::ld": wait,
-    "wait::st": wait,
-    "fence::before_thread_sync": fence,
-    "fence::after_thread_sync": fence,
+    "alloc": _alloc,
+    "dealloc": _dealloc,
+    "relinquish_alloc_permit": _relinquish,
+    "mma": _mma,
+    "commit": _commit,
+    "cp": _copy,
+    "shift": _shift,
+    "ld": _load,
+    "st": _store,
+    "wait::ld": _wait,
+    "wait::st": _wait,
+    "fence::before_thread_sync": _fence,
+    "fence::after_thread_sync": _fence,
 }
 
-EMITTERS: dict[str, Emitter] = {"tcgen05": tcgen05}
+EMITTERS: dict[str, Emitter] = {"tcgen05": _tcgen05}
