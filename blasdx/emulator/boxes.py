@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blasdx.emulator.errors import DecodeError
+from blasdx.emulator.formats import decode, encode
 from blasdx.emulator.swizzle import pattern
 
 if TYPE_CHECKING:
@@ -113,6 +114,55 @@ def store(m: TensorMap, coordinates: tuple[int, ...], tile: NDArray[np.uint8], v
     tile = tile.reshape(_tile_shape(m, gather))
     for part in windows(m, coordinates, gather):
         view(part.address, part.shape, part.strides)[...] = tile[part.inside]
+
+
+def reduce(
+    m: TensorMap, coordinates: tuple[int, ...], tile: NDArray[np.uint8], view: View, op: str, gather: bool
+) -> None:
+    """See `TensorMap.reduce`."""
+    if m.dtype not in REDUCTIONS.get(op, ()):
+        legal = ", ".join(REDUCTIONS.get(op, ())) or "none: the operation is not known"
+        raise DecodeError(f"a bulk reduction .{op} of a {m.dtype} map does not exist; its types are {legal}")
+    tile = tile.reshape(_tile_shape(m, gather))
+    for part in windows(m, coordinates, gather):
+        target = view(part.address, part.shape, part.strides)
+        new = combine(np.ascontiguousarray(target), np.ascontiguousarray(tile[part.inside]), m.dtype, op)
+        target[...] = new.reshape(target.shape)
+
+
+_INTEGERS = ("u32", "s32", "u64", "s64")
+REDUCTIONS = {
+    "add": (*_INTEGERS, "f16", "bf16", "f32", "f64"),
+    "min": (*_INTEGERS, "f16", "bf16"),
+    "max": (*_INTEGERS, "f16", "bf16"),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "and": _INTEGERS,
+    "or": _INTEGERS,
+    "xor": _INTEGERS,
+}
+"""Element types of each bulk reduction (PTX ISA 9.7.9.25.5)."""
+
+
+def combine(old: NDArray[np.uint8], new: NDArray[np.uint8], dtype: str, op: str) -> NDArray[np.uint8]:
+    """Bytes of ``op(old, new)``, element by element; floats are rounded to nearest even."""
+    bits = int(dtype.lstrip("subf"))
+    a, b = (x.reshape(-1).view(np.dtype(f"u{bits // 8}")) for x in (old, new))
+    if op in ("and", "or", "xor"):
+        return {"and": a & b, "or": a | b, "xor": a ^ b}[op].view(np.uint8)
+    if op in ("inc", "dec"):
+        # inc: 0 after reaching b; dec: b after 0 or from beyond b (PTX atom).
+        out = np.where(a >= b, 0, a + 1) if op == "inc" else np.where((a == 0) | (a > b), b, a - 1)
+        return out.astype(a.dtype).view(np.uint8)
+    if dtype in _INTEGERS:
+        x, y = (v.view(np.dtype(f"i{bits // 8}")) if dtype[0] == "s" else v for v in (a, b))
+        whole = x + y if op == "add" else np.minimum(x, y) if op == "min" else np.maximum(x, y)
+        return whole.view(np.uint8)
+    with np.errstate(invalid="ignore", over="ignore"):
+        p, q = decode(a, dtype), decode(b, dtype)
+        # 53 bits are at least 2 * 24 + 2, so rounding the float64 sum a second time changes nothing.
+        total = {"add": np.add, "min": np.fmin, "max": np.fmax}[op](p, q)
+        return encode(total, dtype).astype(a.dtype).view(np.uint8)
 
 
 _NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f64": 0x7FFFFFFFFFFFFFFF}

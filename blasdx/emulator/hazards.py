@@ -364,13 +364,23 @@ class Monitor(Findings):
 
     def _publish(self, key: Key, clock: Clock) -> None:
         published = self._keys.get(key)
-        if published is None:
-            self._keys[key] = clock.copy()
-        else:
+        if published is not None:
             join(published, clock)
+            return
+        published = self._keys[key] = clock.copy()
+        if key[0] == "mbarrier" and isinstance(key[3], int):
+            # Arrivals are read-modify-writes of one object, so a phase carries on what the one before published.
+            # Whoever waits can see the two latest phases only.
+            before = self._keys.get((*key[:3], key[3] - 1))
+            if before is not None:
+                join(published, before)
+            self._keys.pop((*key[:3], key[3] - 2), None)
 
     def acquire(self, agent: int, key: Key, line: int) -> None:
-        """`agent` is ordered after everything released or finished under `key`."""
+        """`agent` is ordered after everything released or finished under `key`.
+
+        Keys ``("mbarrier", cta, offset, phase)`` include the phases before.
+        """
         published = self._keys.get(key)
         if published is None:
             return

@@ -236,6 +236,18 @@ class TensorMap:
         """Write `tile` (as `load` gives it) through `view`; what lies outside the tensor is skipped."""
         boxes.store(self, tuple(coordinates), tile, view, gather)
 
+    def reduce(
+        self, coordinates: Sequence[int], tile: NDArray[np.uint8], view: boxes.View, op: str, *, gather: bool = False
+    ) -> None:
+        """Combine `tile` with global memory (``cp.reduce.async.bulk.tensor``); outside the tensor nothing happens.
+
+        Raises
+        ------
+        DecodeError
+            When `op` (add, min, max, inc, dec, and, or, xor) does not exist for the map's type.
+        """
+        boxes.reduce(self, tuple(coordinates), tile, view, op, gather)
+
     def units(self, address: int, *, gather: bool = False) -> boxes.Units:
         """Where a box at shared address `address` lies, as indices of 16-byte units of shared memory.
 

@@ -377,6 +377,17 @@ def test_order_passes_through_others_but_not_through_forgotten_keys() -> None:
     assert q.found() == ["shared-read-before-load-complete"]
 
 
+def test_a_phase_carries_on_what_earlier_phases_published() -> None:
+    p = Pair()
+    operation = p.load(p.a, 10)
+    p.monitor.finish(operation, ("mbarrier", CTA, 0, 0))
+    for phase in range(1, 5):
+        p.monitor.release(p.a, ("mbarrier", CTA, 0, phase), 11)
+    p.monitor.acquire(p.b, ("mbarrier", CTA, 0, 4), 12)
+    p.touch(p.b, 13, write=False)
+    assert p.found() == []
+
+
 def test_bits_that_do_not_overlap_and_other_ctas_do_not_conflict() -> None:
     p = Pair()
     p.load(p.a, 10, mask=0xF)

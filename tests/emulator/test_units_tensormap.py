@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from math import prod
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -273,3 +275,56 @@ def test_what_is_not_emulated_is_refused_by_name() -> None:
         a_map().units(0x410)
     with pytest.raises(DecodeError, match="narrower than the span"):
         a_map(box=[32, 8]).units(0x400)
+
+
+REDUCERS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "min": min,
+    "max": max,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "inc": lambda a, b: 0 if a >= b else a + 1,
+    "dec": lambda a, b: b if a == 0 or a > b else a - 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"),
+    [(d, op) for d in ("u32", "s32", "u64", "s64") for op in REDUCERS if op not in ("inc", "dec") or d == "u32"],
+)
+def test_integer_reductions_inside_the_tensor(dtype: str, op: str) -> None:
+    size = int(dtype[1:]) // 8
+    kind = np.dtype(f"{'i' if dtype[0] == 's' else 'u'}{size}")
+    memory = Memory(64 * 6)
+    source = memory.data.copy().view(kind).reshape(6, -1)
+    m = TensorMap(BASE, dtype, [64 // size - 1, 6], [64], [16 // size * 2, 4])
+    tile = np.random.default_rng(2).integers(0, 256, m.box_bytes, dtype=np.uint8)
+    columns = 32 // size
+    first = 64 // size - 3
+    m.reduce([first, 4], tile, memory.view, op)
+    got = memory.data.view(kind).reshape(6, -1)
+    new = tile.view(kind).reshape(4, columns)
+    for r in range(6):
+        for c in range(64 // size):
+            inside = r >= 4 and first <= c < 64 // size - 1
+            want = int(source[r, c])
+            if inside:
+                want = REDUCERS[op](want, int(new[r - 4, c - first]))
+            assert int(got[r, c]) % (1 << 8 * size) == want % (1 << 8 * size)
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16), ("f32", np.float32)])
+def test_float_reductions(dtype: str, code: type) -> None:
+    rng = np.random.default_rng(3)
+    old, new = (rng.normal(size=(2, 8)).astype(code) for _ in range(2))
+    for op, wanted in (("add", old + new), ("min", np.minimum(old, new)), ("max", np.maximum(old, new))):
+        memory = Memory(old.nbytes)
+        memory.data[:] = old.reshape(-1).view(np.uint8)
+        m = TensorMap(BASE, dtype, [8, 2], [old.nbytes // 2], [8, 2])
+        if (dtype, op) in (("f32", "min"), ("f32", "max")):
+            with pytest.raises(DecodeError, match=f"reduction .{op} of a f32"):
+                m.reduce([0, 0], new.reshape(-1).view(np.uint8), memory.view, op)
+            continue
+        m.reduce([0, 0], new.reshape(-1).view(np.uint8), memory.view, op)
+        assert np.array_equal(memory.data.view(code).reshape(2, 8), wanted)
