@@ -13,7 +13,7 @@ from blasdx.paths.coverage import gaps
 from blasdx.paths.nearest import judged
 from blasdx.paths.operand import OperandSpec
 from blasdx.paths.report import PathReport
-from blasdx.paths.rules import PATHS, Finding, Gate, PathName, Query, Verdict
+from blasdx.paths.rules import PATHS, Finding, Gate, Guarded, PathName, Query, Verdict
 from blasdx.paths.supermma import gates as supermma
 from blasdx.paths.utcmma import gates as utcmma
 from blasdx.paths.wgmma import gates as wgmma
@@ -68,6 +68,9 @@ def check(
     return report
 
 
+_OPERATOR_OF: dict[Guarded, str] = {"precision": "Precision", "type": "Type", "sm": "SM"}
+
+
 def _report(query: Query) -> PathReport:
     verdicts = {path: judged(gates, query) for path, gates in CATALOGUE.items()}
     gates: list[Finding] = []
@@ -101,9 +104,15 @@ def _finding(path: str, gate: Gate, verdict: Verdict, fixes: tuple[Operator, ...
         need=verdict.need,
         why=verdict.why or gate.why,
         fixes=tuple(map(str, fixes)),
-        hint=verdict.hint,
+        hint=verdict.remark if verdict.met else _advice(verdict, fixes),
         guarded=() if verdict.met else verdict.guarded,
     )
+
+
+def _advice(verdict: Verdict, fixes: tuple[Operator, ...]) -> str:
+    ways = [*map(str, fixes), *filter(None, [verdict.instead])]
+    ways = ways or [f"another {_OPERATOR_OF[name]}" for name in verdict.guarded]
+    return "; ".join(filter(None, [" or ".join(ways), verdict.remark]))
 
 
 def _true_fixes(gate: Gate, verdict: Verdict, holding: list[Gate], query: Query) -> tuple[Operator, ...]:

@@ -216,7 +216,7 @@ def element_type(precisions: Sequence[Precision]) -> Judge:
             listed((f"{name} of {spec.dtype}" for name, spec, _ in given), "and"),
             listed((f"{name} of {wanted}" for name, _, wanted in given), "and"),
             fixes=_matching(query, precisions) if wrong else (),
-            hint=listed(casts, "and") if casts else "",
+            instead=listed(casts, "and") if casts else "",
             guarded=("precision",),
         )
 

@@ -48,7 +48,14 @@ def _one_family(query: Query) -> Verdict:
     floats = [element.is_float for _, element in has]
     met = all(floats) or not any(floats)
     kinds = listed((f"{name.upper()} {'floating point' if e.is_float else 'integer'}" for name, e in has), "and")
-    return Verdict(met, str(has), "all floating point or all integer", f"{kinds}.", guarded=("precision",))
+    return Verdict(
+        met,
+        str(has),
+        "all floating point or all integer",
+        f"{kinds}.",
+        instead="types of one family",
+        guarded=("precision",),
+    )
 
 
 def _narrow_integers(query: Query) -> Verdict:
@@ -59,7 +66,9 @@ def _narrow_integers(query: Query) -> Verdict:
         why = "Without a pipeline every integer is legal." if wide else f"{pair(has)} inputs have 8 bits."
     else:
         why = f"A pipeline does not take {listed(dict.fromkeys(wide), 'and')} inputs."
-    return Verdict(met, str(has), "s8 or u8 inputs in a pipeline", why, guarded=("precision",))
+    return Verdict(
+        met, str(has), "s8 or u8 inputs in a pipeline", why, instead="s8 or u8 inputs", guarded=("precision",)
+    )
 
 
 def _is_integer(query: Query) -> bool:
@@ -117,7 +126,7 @@ def _cluster(query: Query) -> Verdict:
             need,
             "Clusters begin with SM 900.",
             guarded=("sm",),
-            hint="SM(900) or newer",
+            fixes=(SM(900),),
         )
     met = descriptor.with_pipeline
     why = "Blocks of a cluster share the loads of a pipeline."
@@ -141,8 +150,8 @@ def _explicit(query: Query) -> Verdict:
         else ()
     )
     got = f"no {listed(absent, 'and no')}" if absent else "Function(MM) + Block()"
-    hint = " + ".join(absent) if len(absent) == 2 else ""
-    return Verdict(not absent, got, "Function(MM) and Block()", why, fixes, hint)
+    instead = " + ".join(absent) if len(absent) == 2 else ""
+    return Verdict(not absent, got, "Function(MM) and Block()", why, fixes, instead)
 
 
 def _examples(*descriptors: Descriptor) -> tuple[Query, ...]:

@@ -47,8 +47,10 @@ class Verdict:
         The reason, with the arithmetic and its units; the gate's own when empty.
     fixes : tuple of Operator
         Operators each of which, put into the descriptor, meets this gate; nearest first.
-    hint : str
-        What to do when no operator does it, or what else to know.
+    instead : str
+        What else would meet it, where it is no operator.
+    remark : str
+        What else to know, met or missed.
     guarded : tuple of str
         Empty when operators that a fix may always change can meet the gate, otherwise the guarded ones that can.
     """
@@ -58,7 +60,8 @@ class Verdict:
     need: str
     why: str = ""
     fixes: tuple[Operator, ...] = ()
-    hint: str = ""
+    instead: str = ""
+    remark: str = ""
     guarded: tuple[Guarded, ...] = ()
 
 
@@ -99,7 +102,22 @@ class Gate:
 
 
 class Finding(BaseModel):
-    """One gate's answer inside a report. `path` is "any" for a rule that no path is without."""
+    """One gate's answer inside a report.
+
+    Attributes
+    ----------
+    path, gate : str
+        Where the gate stands ("any" for a rule that no path is without), and its id.
+    met : bool
+    got, need, why : str
+        What the descriptor has, what is asked for, and the reason, arithmetic included.
+    fixes : tuple of str
+        Operators to paste, each of which meets the gate; nearest first.
+    hint : str
+        What to do about a miss: the fixes, and what else would help. Of a gate that is met, what else to know.
+    guarded : tuple of str
+        Empty when operators that a fix may always change can meet the gate, otherwise the guarded ones that can.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

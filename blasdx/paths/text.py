@@ -127,7 +127,4 @@ def _wrapped(text: str, margin: str) -> list[str]:
 
 
 def _fix(finding: Finding) -> str:
-    if finding.met:
-        return finding.hint
-    told = " or ".join((*finding.fixes, *filter(None, [finding.hint])))
-    return f"fix: {told}" if told else ""
+    return f"fix: {finding.hint}" if finding.hint and not finding.met else finding.hint

@@ -38,6 +38,7 @@ def test_check_never_raises_and_lists_every_gate(descriptor: Descriptor, a: Any,
         assert finding.got
         assert finding.need
         assert finding.why
+        assert finding.met or finding.hint, "a miss says what could be done"
 
 
 @settings(max_examples=60)

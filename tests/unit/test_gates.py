@@ -74,7 +74,6 @@ def test_an_example_does_what_it_says(path: str, gate: Gate, query: Query, met: 
     assert found[0].why
     if not gate.advisory and not met:
         assert gate.id in missed(report, "fma" if path == "any" else path)
-        assert found[0].fixes or found[0].hint or found[0].guarded, "a miss says what could be done"
 
 
 @pytest.mark.parametrize(("path", "gate", "query", "met"), [case for case in EXAMPLES if not case.values[3]])
@@ -232,6 +231,9 @@ def test_the_downgrade_of_a_pair_is_a_note_and_the_path_stays() -> None:
     assert (note.gate, note.met) == ("cta-pair", False)
     assert "silently takes the 1-CTA atom" in note.why
     assert note.fixes == ("Size(128, 48, 64)", "Size(128, 32, 64)")
+    assert note.hint.startswith(
+        "Size(128, 48, 64) or Size(128, 32, 64); a CUTLASS 256 x N pair tile is Size(128, 40, 64)"
+    )
     assert "silently" in str(report)
 
 

@@ -67,15 +67,8 @@ def _precision(query: Query) -> Verdict:
     fixes = tuple(sorted(legal, key=lambda p: common.distance(has, p))[:1])
     if integer and sm is not None:
         why = f"SM {sm.arch} has no integer tcgen05.mma; SM {listed(INTEGER_NUMBERS, 'and')} have."
-        return Verdict(
-            False,
-            f"{has} on SM {sm.arch}",
-            need,
-            why,
-            fixes,
-            f"or SM({INTEGER_NUMBERS[0]}, arch_specific)",
-            ("precision", "sm"),
-        )
+        chip = SM(INTEGER_NUMBERS[0], arch_specific)
+        return Verdict(False, f"{has} on SM {sm.arch}", need, why, (*fixes, chip), guarded=("precision", "sm"))
     why = (
         f"{triple(has)} is not among f16 -> f16, f32; bf16 -> f32; tf32 -> f32; e4m3, e5m2 in any pairing -> f16, f32; "
         "s8, u8 in any pairing -> s32."
@@ -188,22 +181,18 @@ def _cta_pair(query: Query) -> Verdict:
     need = f"N a multiple of {step} for the 2-CTA atom"
     if descriptor.get(Size) is None:
         return common.no_size(descriptor, need)
-    m, n, k = descriptor.m, descriptor.n, descriptor.k
-    hint = (
-        f"a CUTLASS 256 x N pair tile is Size(128, {n}, {k}) here: Size is what each CTA of a pair holds"
-        if m == 256
-        else ""
-    )
+    n, k = descriptor.n, descriptor.k
+    remark = f"a CUTLASS 256 x N pair tile is Size(128, {n}, {k}) here: Size is what each CTA of a pair holds"
     got = f"{descriptor.size} + {cluster}"
     if n % step == 0:
-        return Verdict(True, got, need, f"{n} = {n // step} x {step}: pairs of CTAs multiply together.", hint=hint)
+        return Verdict(True, got, need, f"{n} = {n // step} x {step}: pairs of CTAs multiply together.", remark=remark)
     why = (
         f"{n} = {n // step} x {step} + {n % step}: cuBLASDx silently takes the 1-CTA atom: the cluster "
         "multicasts, but no pair multiplies together."
     )
     legal = tuple(value for value in legal_n(descriptor) if value % step == 0)
     fixes = tuple(resized(descriptor, n=value) for value in neighbours(n, legal))
-    return Verdict(False, got, need, why, fixes, hint)
+    return Verdict(False, got, need, why, fixes, remark=remark)
 
 
 # ---- the catalogue --------------------------------------------------------------------------------------------------
