@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from blasdx.descriptor import Descriptor
 from blasdx.layout.operand import OperandTile
+from blasdx.elements import Element
+from blasdx.layout.registers import WarpgroupTile
 from blasdx.layout.storage import round_up, shared_storage
 from blasdx.layout.tensor_memory import AccumulatorTile
 
@@ -104,7 +106,8 @@ class PipelinePlan(_Value):
     scratch: int
     a: OperandTile
     b: OperandTile
-    accumulator: AccumulatorTile
+    accumulator: AccumulatorTile | WarpgroupTile
+    output: Element
     mma: MmaLoop
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -134,8 +137,34 @@ class PipelinePlan(_Value):
         return sum(role.threads for role in self.roles)
 
     @property
+    def tensor_memory(self) -> AccumulatorTile:
+        """The accumulator of a path that keeps it in tensor memory.
+
+        Raises
+        ------
+        TypeError
+            On a path that keeps it in registers.
+        """
+        if isinstance(self.accumulator, AccumulatorTile):
+            return self.accumulator
+        raise TypeError(f"a {self.path} plan keeps its accumulator in registers")
+
+    @property
+    def registers(self) -> WarpgroupTile:
+        """The accumulator of a path that keeps it in registers.
+
+        Raises
+        ------
+        TypeError
+            On a path that keeps it in tensor memory.
+        """
+        if isinstance(self.accumulator, WarpgroupTile):
+            return self.accumulator
+        raise TypeError(f"a {self.path} plan keeps its accumulator in tensor memory")
+
+    @property
     def accumulator_stages(self) -> int:
-        """Accumulators in tensor memory at once."""
+        """Accumulators there are room for at once: one in registers, more in tensor memory."""
         return self.accumulator.stages
 
     def tiles(self, m: int, n: int) -> int:
@@ -167,7 +196,7 @@ class PipelinePlan(_Value):
             "threads": f"{self.block_dim} = {threads}",
             "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
             f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
-            "tensor memory": f"{acc.stages} accumulator stage{_s(acc.stages)} of {acc.columns} columns",
+            acc.place: acc.text,
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
             "MMAs": f"{mma.count} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "

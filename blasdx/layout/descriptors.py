@@ -1,6 +1,7 @@
-"""The two bit fields that a ``tcgen05.mma`` is told its operands with.
+"""The bit fields that an MMA is told its operands with.
 
-Sources: PTX ISA 9.7.16.4.1 (shared-memory matrix descriptor) and 9.7.16.4.2 (instruction descriptor).
+Sources: PTX ISA 9.7.16.4.1 and 9.7.15.5.1.2 (shared-memory matrix descriptors of tcgen05 and of wgmma), 9.7.16.4.2
+(instruction descriptor of tcgen05).
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ class Major(StrEnum):
     MN = "MN-major"
 
 
+class Generation(StrEnum):
+    """Which matrix descriptor an instruction reads; the two differ in a constant and in the place of the swizzle."""
+
+    WGMMA = "sm_90"
+    TCGEN05 = "sm_100"
+
+
 _ADDRESS_UNIT = 16
 _MAX_FIELD = (1 << 14) - 1
 
 
-def matrix_descriptor(swizzle: Swizzle, *, leading_bytes: int, stride_bytes: int, address: int = 0) -> int:
-    """Encode the 64-bit sm_100 shared-memory matrix descriptor of an operand tile.
+def matrix_descriptor(
+    swizzle: Swizzle, generation: Generation, *, leading_bytes: int, stride_bytes: int, address: int = 0
+) -> int:
+    """Encode the 64-bit shared-memory matrix descriptor of an operand tile.
 
     Parameters
     ----------
@@ -47,7 +57,8 @@ def matrix_descriptor(swizzle: Swizzle, *, leading_bytes: int, stride_bytes: int
             raise ValueError(
                 f"{name} is {value} B; a matrix descriptor holds multiples of 16 B up to {_MAX_FIELD * 16}"
             )
-    constant = 0b001 << 46  # fixed by the PTX ISA for sm_100 and up
+    # Bits 46-48 hold a constant on sm_100 and nothing on sm_90; the swizzle codes coincide in bits 62 and 63.
+    constant = 0b001 << 46 if generation is Generation.TCGEN05 else 0
     return (
         address // _ADDRESS_UNIT
         | leading_bytes // _ADDRESS_UNIT << 16

@@ -1,8 +1,9 @@
 """One operand tile: how TMA writes it to shared memory and how the MMA reads it from there.
 
-A tile is a row of *boxes*, each ``span`` bytes wide along the operand's contiguous dimension and as long as the
-tile along the other. A box is one TMA copy; inside it, eight rows of ``span`` bytes are one swizzle period. K-major
-tiles put several boxes along K, MN-major tiles along M or N (canonical layouts, PTX ISA 9.7.16.5).
+A tile is a row of *spans*: ``swizzle.span`` bytes wide along the operand's contiguous dimension and as long as the
+tile along the other, so that eight lines of a span are one swizzle period. K-major tiles put several spans along K,
+MN-major tiles along M or N (canonical layouts, PTX ISA 9.7.16.5; wgmma reads the same ones). TMA copies a span in
+one box, or in several where it is longer than the 256 lines a box may have.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from blasdx.elements import Element
-from blasdx.layout.descriptors import Major, matrix_descriptor
+from blasdx.layout.descriptors import Generation, Major, matrix_descriptor
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_map import TensorMapSpec
 
+MAX_BOX = 256
+"""Elements of a TMA box along one dimension (CUDA driver API, cuTensorMapEncodeTiled)."""
+
 MMA_K_BYTES = 32
-"""Bytes along K that one MMA reads of each operand, for every kind (PTX ISA 9.7.16.2.1)."""
+"""Bytes along K that one MMA reads of each operand, for every kind and by wgmma (PTX ISA 9.7.16.2.1, 9.7.15.2)."""
 
 
 class OperandTile(BaseModel):
@@ -33,12 +37,11 @@ class OperandTile(BaseModel):
     swizzle: Swizzle
 
     @classmethod
-    def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int) -> Self | None:
-        """The tile of ``rows`` x ``k`` elements, or None when its contiguous rows are no whole 128-byte spans."""
-        contiguous = k if major is Major.K else rows
-        if contiguous * element.bits // 8 % Swizzle.B128.span:
-            return None
-        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=Swizzle.B128)
+    def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int) -> Self:
+        """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent."""
+        contiguous = (k if major is Major.K else rows) * element.bits // 8
+        swizzle = next(mode for mode in _WIDEST_FIRST if contiguous % mode.span == 0)
+        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle)
 
     @property
     def bytes(self) -> int:
@@ -46,19 +49,38 @@ class OperandTile(BaseModel):
         return self.rows * self.k * self.element.bits // 8
 
     @property
+    def span(self) -> int:
+        """Elements of a span's width."""
+        return self.swizzle.span * 8 // self.element.bits
+
+    @property
+    def spans(self) -> int:
+        """Spans side by side."""
+        return (self.k if self.major is Major.K else self.rows) // self.span
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes of a whole span."""
+        return self.bytes // self.spans
+
+    @property
+    def lines(self) -> int:
+        """Lines of a span: rows of a K-major tile, K of an MN-major one."""
+        return self.rows if self.major is Major.K else self.k
+
+    @property
     def box(self) -> tuple[int, int]:
-        """Extents of one TMA box in elements, innermost first."""
-        return self.swizzle.span * 8 // self.element.bits, self.rows if self.major is Major.K else self.k
+        """Extents of one TMA box in elements, innermost first.
+
+        The longest that divides the span into whole groups of eight lines, which keeps every box on a swizzle period.
+        """
+        fits = (lines for lines in range(min(self.lines, MAX_BOX), 0, -8) if self.lines % lines == 0)
+        return self.span, next(fits)
 
     @property
     def boxes(self) -> int:
         """TMA copies a stage."""
-        return (self.k if self.major is Major.K else self.rows) // self.box[0]
-
-    @property
-    def box_bytes(self) -> int:
-        """Bytes of one box."""
-        return self.bytes // self.boxes
+        return self.spans * (self.lines // self.box[1])
 
     def tensor_map(self, rows: int, k: int, leading_dimension: int) -> TensorMapSpec:
         """The tensor map of a whole ``rows`` x ``k`` operand whose lines are ``leading_dimension`` elements apart."""
@@ -70,37 +92,47 @@ class OperandTile(BaseModel):
             swizzle=self.swizzle,
         )
 
-    @property
-    def matrix_descriptor(self) -> int:
-        """The shared-memory matrix descriptor without its address."""
+    def matrix_descriptor(self, generation: Generation) -> int:
+        """The shared-memory matrix descriptor without its address.
+
+        A K-major tile always has a swizzle, because K is a multiple of the 32 bytes that an MMA takes.
+        """
+        eight_lines = self.swizzle.period
         if self.major is Major.K:
-            return matrix_descriptor(self.swizzle, leading_bytes=0, stride_bytes=self.swizzle.period)
-        return matrix_descriptor(self.swizzle, leading_bytes=self.box_bytes, stride_bytes=self.swizzle.period)
+            leading, stride = 0, eight_lines
+        elif self.swizzle is Swizzle.NONE:
+            leading, stride = eight_lines, self.span_bytes  # without a swizzle the two trade places
+        else:
+            leading, stride = self.span_bytes, eight_lines
+        return matrix_descriptor(self.swizzle, generation, leading_bytes=leading, stride_bytes=stride)
 
     @property
-    def matrix_descriptor_text(self) -> str:
-        """The descriptor's fields in words."""
-        groups = f"{self.swizzle} swizzle, {self.swizzle.period} B between groups of 8"
-        if self.major is Major.K:
-            return f"{groups} rows"
-        return f"{groups} K, {self.box_bytes} B between spans"
+    def layout_text(self) -> str:
+        """The matrix descriptor's fields in words."""
+        across = "rows" if self.major is Major.K else "K"
+        swizzle = "no swizzle" if self.swizzle is Swizzle.NONE else f"{self.swizzle} swizzle"
+        text = f"{swizzle}, {self.swizzle.period} B between groups of 8 {across}"
+        return text if self.major is Major.K else f"{text}, {self.span_bytes} B between spans"
 
     @property
-    def steps_per_box(self) -> int:
-        """MMA steps along K until the next box begins."""
+    def steps_per_span(self) -> int:
+        """MMA steps along K until the next span begins."""
         return self.swizzle.span // MMA_K_BYTES if self.major is Major.K else self.k // self._step_k
 
     @property
     def step_bytes(self) -> int:
-        """Bytes from one MMA step to the next inside a box."""
+        """Bytes from one MMA step to the next inside a span."""
         return MMA_K_BYTES if self.major is Major.K else self._step_k * self.swizzle.span
 
     def block_bytes(self, rows: int) -> int:
-        """Bytes from one block of ``rows`` rows to the next, as the MMAs of a tall tile step through M."""
+        """Bytes from one block of ``rows`` rows to the next, as the MMAs of a tile step through M or N."""
         if self.major is Major.K:
             return rows * self.swizzle.span
-        return rows // self.box[0] * self.box_bytes
+        return rows // self.span * self.span_bytes
 
     @property
     def _step_k(self) -> int:
         return MMA_K_BYTES * 8 // self.element.bits
+
+
+_WIDEST_FIRST = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)

@@ -63,3 +63,13 @@ class AccumulatorTile(BaseModel):
     def load_shape(self) -> str:
         """The ``tcgen05.ld`` shape that hands every thread ``run`` columns of one row."""
         return "32x32b" if self.mma_m == 128 else "16x32bx2"
+
+    @property
+    def place(self) -> str:
+        """Where the accumulator is."""
+        return "tensor memory"
+
+    @property
+    def text(self) -> str:
+        """The tile in one line."""
+        return f"{self.stages} accumulator stage{'s' * (self.stages > 1)} of {self.columns} columns"

@@ -41,6 +41,8 @@ constexpr u32 kTileM = 192;
 constexpr u32 kTileN = 128;
 constexpr u32 kTileK = 64;
 constexpr u32 kDepth = 5;  // stages in shared memory
+constexpr u32 kBand = 16;  // tiles along M that are visited together
+using Output = float;
 
 // One MMA multiplies kMmaM x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
 constexpr u32 kMmaM = 64;
@@ -48,24 +50,24 @@ constexpr u32 kMmaBlocks = 3;
 constexpr u32 kMmaSteps = 4;
 constexpr u32 kInstruction = 0x04208490;  // bf16 x bf16 -> f32, 64 x 128, A MN-major, B K-major
 
-// A, MN-major: a stage is 3 boxes of 64 rows x 64 K.
+// A, MN-major: a stage is 3 spans of 64 rows x 64 K.
 constexpr u32 kAStageBytes = 24576;
-constexpr u32 kABoxes = 3;
-constexpr u32 kABoxElements = 64;
-constexpr u32 kABoxBytes = 8192;
+constexpr u32 kASpans = 3;
+constexpr u32 kASpanElements = 64;
+constexpr u32 kASpanBytes = 8192;
 constexpr u64 kALayout = 0x4000404002000000;  // 128B swizzle, 1024 B between groups of 8 K, 8192 B between spans
-constexpr u32 kAStepsPerBox = 4;
-constexpr u32 kAStepBytes = 2048;  // from one MMA step along K to the next inside a box
-constexpr u32 kABlockBytes = 8192;  // from one MMA's rows of A to the next's
+constexpr u32 kAStepsPerSpan = 4;
+constexpr u32 kAStepBytes = 2048;  // from one MMA step along K to the next inside a span
+constexpr u32 kABlockBytes = 8192;  // from one MMA's rows to the next's
 
-// B, K-major: a stage is 1 box of 64 K x 128 columns.
+// B, K-major: a stage is 1 span of 64 K x 128 columns.
 constexpr u32 kBStageBytes = 16384;
-constexpr u32 kBBoxes = 1;
-constexpr u32 kBBoxElements = 64;
-constexpr u32 kBBoxBytes = 16384;
+constexpr u32 kBSpans = 1;
+constexpr u32 kBSpanElements = 64;
+constexpr u32 kBSpanBytes = 16384;
 constexpr u64 kBLayout = 0x4000404000000000;  // 128B swizzle, 1024 B between groups of 8 rows
-constexpr u32 kBStepsPerBox = 4;
-constexpr u32 kBStepBytes = 32;  // from one MMA step along K to the next inside a box
+constexpr u32 kBStepsPerSpan = 4;
+constexpr u32 kBStepBytes = 32;  // from one MMA step along K to the next inside a span
 
 constexpr u32 kTmemColumns = 512;  // all of them: one CTA owns the SM
 constexpr u32 kAccStages = 1;
@@ -270,8 +272,8 @@ __device__ void initialise_barriers(const Storage& storage) {
 
 // C = alpha * A * B + beta * C for an m x n x k problem; `out` receives it, `c` is read only where beta is not zero.
 struct Problem {
-  float* out;
-  const float* c;
+  Output* out;
+  const Output* c;
   u64 out_ld;  // elements between rows
   u64 c_ld;
   u32 m, n, k;
@@ -279,25 +281,34 @@ struct Problem {
 };
 static_assert(sizeof(Problem) == 56, "the host packs this struct");
 
-// The tiles of the output, column by column; CTA i takes every gridDim.x-th from i on.
+// The tiles of the output in bands of kBand tiles along M, inside a band column by column: the CTAs at work at one time
+// share few rows of A and few columns of B, which then stay in L2. CTA i takes every gridDim.x-th tile from i on.
 struct Tiles {
-  u32 m_tiles, count, k_blocks;
+  u32 m_tiles, n_tiles, count, k_blocks;
 
   __device__ explicit Tiles(const Problem& problem)
       : m_tiles((problem.m + kTileM - 1) / kTileM),
-        count(m_tiles * ((problem.n + kTileN - 1) / kTileN)),
+        n_tiles((problem.n + kTileN - 1) / kTileN),
+        count(m_tiles * n_tiles),
         k_blocks((problem.k + kTileK - 1) / kTileK) {}
-  __device__ u32 row(u32 tile) const { return tile % m_tiles * kTileM; }
-  __device__ u32 column(u32 tile) const { return tile / m_tiles * kTileN; }
+
+  __device__ void locate(u32 tile, u32& row, u32& column) const {
+    const u32 band = tile / (kBand * n_tiles);
+    const u32 inside = tile % (kBand * n_tiles);
+    const u32 height = min(kBand, m_tiles - band * kBand);
+    row = (band * kBand + inside % height) * kTileM;
+    column = inside / height * kTileN;
+  }
 };
 
 // ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
+
 // Waits empty[stage]; fills the stage with one K block of A and B, whose bytes complete full[stage].
 __device__ void tma_load(const Storage& storage, const Tiles& tiles, const TensorMap& a_map, const TensorMap& b_map) {
   Ring<kDepth> ring;
   for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const u32 row = tiles.row(tile);
-    const u32 column = tiles.column(tile);
+    u32 row, column;
+    tiles.locate(tile, row, column);
 #pragma unroll 1
     for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
       const u32 k = k_block * kTileK;
@@ -305,14 +316,16 @@ __device__ void tma_load(const Storage& storage, const Tiles& tiles, const Tenso
       mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
       mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
 #pragma unroll
-      for (u32 box = 0; box < kABoxes; ++box) {
-        const u32 destination = storage.a(ring.stage) + box * kABoxBytes;
-        tma_load_2d(destination, a_map, row + box * kABoxElements, k, full);
+      for (u32 span = 0; span < kASpans; ++span) {
+        const u32 destination = storage.a(ring.stage) + span * kASpanBytes;
+        const u32 inner = row + span * kASpanElements;
+        tma_load_2d(destination, a_map, inner, k, full);
       }
 #pragma unroll
-      for (u32 box = 0; box < kBBoxes; ++box) {
-        const u32 destination = storage.b(ring.stage) + box * kBBoxBytes;
-        tma_load_2d(destination, b_map, k + box * kBBoxElements, column, full);
+      for (u32 span = 0; span < kBSpans; ++span) {
+        const u32 destination = storage.b(ring.stage) + span * kBSpanBytes;
+        const u32 inner = k + span * kBSpanElements;
+        tma_load_2d(destination, b_map, inner, column, full);
       }
       ring.advance();
     }
@@ -321,14 +334,14 @@ __device__ void tma_load(const Storage& storage, const Tiles& tiles, const Tenso
 
 // ---- Role mma_issue: one thread of its warp --------------------------------------------------------------------------
 
-// Where the operand of an MMA step starts inside its stage. Within a swizzle atom the hardware adds this offset first
+// Where the operand of an MMA step starts inside its stage. Within a swizzle period the hardware adds this offset first
 // and applies the XOR to the sum, so plain additions are enough.
 __device__ constexpr u32 a_offset(u32 block, u32 step) {
-  return block * kABlockBytes + step / kAStepsPerBox * kABoxBytes + step % kAStepsPerBox * kAStepBytes;
+  return block * kABlockBytes + step / kAStepsPerSpan * kASpanBytes + step % kAStepsPerSpan * kAStepBytes;
 }
 
 __device__ constexpr u32 b_offset(u32 step) {
-  return step / kBStepsPerBox * kBBoxBytes + step % kBStepsPerBox * kBStepBytes;
+  return step / kBStepsPerSpan * kBSpanBytes + step % kBStepsPerSpan * kBStepBytes;
 }
 
 __device__ u64 matrix_descriptor(u64 layout, u32 address) { return layout | address >> 4; }
@@ -413,8 +426,8 @@ __device__ void epilogue(const Storage& storage, const Tiles& tiles, const Probl
   const u32 first_column = lane / 16 * kRun;
   Ring<kAccStages> acc;
   for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const u32 row = tiles.row(tile) + first_row;
-    const u32 column = tiles.column(tile) + first_column;
+    u32 row, column;
+    tiles.locate(tile, row, column);
     mbarrier_wait(storage.acc_full(acc.stage), acc.phase);
     tcgen05_fence_after_thread_sync();
     const u32 accumulator = tmem + (warp * 32 << 16) + acc.stage * kAccColumns;
@@ -422,7 +435,7 @@ __device__ void epilogue(const Storage& storage, const Tiles& tiles, const Probl
     for (u32 chunk = 0; chunk < kAccColumns; chunk += kChunk) {
       u32 values[kRun];
       tmem_load_16x32bx2_x16(accumulator + chunk, values);
-      store_run(problem, values, row + chunk / kTileN * kMmaM, column + chunk % kTileN);
+      store_run(problem, values, row + first_row + chunk / kTileN * kMmaM, column + first_column + chunk % kTileN);
     }
     tcgen05_fence_before_thread_sync();
     mbarrier_arrive(storage.acc_empty(acc.stage));

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from blasdx.elements import bf16, e4m3, f16, f32, s8, s32, tf32, u8
-from blasdx.layout.descriptors import Major, instruction_descriptor, matrix_descriptor
+from blasdx.layout.descriptors import Generation, Major, instruction_descriptor, matrix_descriptor
 from blasdx.layout.operand import OperandTile
 from blasdx.layout.storage import shared_storage
 from blasdx.layout.swizzle import Swizzle
@@ -41,7 +41,9 @@ def test_instruction_descriptor_refuses_what_it_cannot_encode(m, n):
 
 
 def test_matrix_descriptor_constant():
-    assert matrix_descriptor(Swizzle.B128, leading_bytes=16, stride_bytes=1024, address=0x4400) == 0x4000404000010440
+    fields = {"leading_bytes": 16, "stride_bytes": 1024, "address": 0x4400}
+    assert matrix_descriptor(Swizzle.B128, Generation.TCGEN05, **fields) == 0x4000404000010440
+    assert matrix_descriptor(Swizzle.B128, Generation.WGMMA, **fields) == 0x4000004000010440
 
 
 @pytest.mark.parametrize("field", ["leading_bytes", "stride_bytes", "address"])
@@ -49,7 +51,7 @@ def test_matrix_descriptor_constant():
 def test_matrix_descriptor_refuses_what_it_cannot_encode(field, value):
     fields = {"leading_bytes": 0, "stride_bytes": 1024, field: value}
     with pytest.raises(ValueError, match=field):
-        matrix_descriptor(Swizzle.B128, **fields)
+        matrix_descriptor(Swizzle.B128, Generation.TCGEN05, **fields)
 
 
 @pytest.mark.parametrize(
@@ -77,57 +79,77 @@ def test_swizzle_permutes_every_period(swizzle):
 
 # ---- TMA writes, MMA reads: both rules spelled out here, neither taken from the library ------------------------------
 
+ROW_BITS = {128: 7, 64: 3, 32: 1, 16: 0}  # of the address, XORed into the 16-byte unit, by span
+
+
+def _swizzled(span: int, linear: int) -> int:
+    return linear ^ (((linear >> 7) & ROW_BITS[span]) << 4)
+
 
 def _written(tile: OperandTile, row: int, k: int) -> int:
-    """Byte in the stage where TMA puts an element: boxes in order, inside a box the inner dimension fastest, then
-    the XOR."""
-    inner, outer = (k, row) if tile.major is K else (row, k)
-    box = inner // 64
-    linear = box * tile.box_bytes + outer * 128 + (inner % 64) * 2
-    return linear ^ (((linear >> 7) & 7) << 4)
+    """Byte in the stage where TMA puts an element: spans in order, inside one its lines, then the XOR."""
+    span, item = tile.swizzle.span, tile.element.itemsize
+    inner, line = (k, row) if tile.major is K else (row, k)
+    return _swizzled(span, inner * item // span * tile.span_bytes + line * span + inner * item % span)
 
 
 def _read(tile: OperandTile, block_rows: int, row: int, k: int) -> int:
-    """Byte in the stage that an MMA reads for an element: the kernel's step and block offsets, then the canonical
-    layout."""
+    """Byte that an MMA reads for an element: the kernel's step and block offsets, then the canonical layout."""
+    span, item = tile.swizzle.span, tile.element.itemsize
     block, r = divmod(row, block_rows)
-    step, kk = divmod(k, 16)
+    step, kk = divmod(k, 32 // item)
     start = (
         block * tile.block_bytes(block_rows)
-        + step // tile.steps_per_box * tile.box_bytes
-        + step % tile.steps_per_box * tile.step_bytes
+        + step // tile.steps_per_span * tile.span_bytes
+        + step % tile.steps_per_span * tile.step_bytes
     )
-    leading = ((tile.matrix_descriptor >> 16) & 0x3FFF) * 16
-    stride = ((tile.matrix_descriptor >> 32) & 0x3FFF) * 16
+    descriptor = tile.matrix_descriptor(Generation.TCGEN05)
+    leading = ((descriptor >> 16) & 0x3FFF) * 16
+    stride = ((descriptor >> 32) & 0x3FFF) * 16
     if tile.major is K:
-        offset = kk * 2 + r % 8 * 128 + r // 8 * stride
+        offset = kk * item + r % 8 * span + r // 8 * stride
+    elif span == 16:
+        offset = r * item % 16 + r * item // 16 * stride + kk % 8 * 16 + kk // 8 * leading
     else:
-        offset = r * 2 % 128 + r * 2 // 128 * leading + kk % 8 * 128 + kk // 8 * stride
-    linear = start + offset
-    return linear ^ (((linear >> 7) & 7) << 4)
+        offset = r * item % span + r * item // span * leading + kk % 8 * span + kk // 8 * stride
+    return _swizzled(span, start + offset)
 
 
-@pytest.mark.parametrize("major", [K, MN])
-@pytest.mark.parametrize(("rows", "k", "block_rows"), [(128, 64, 128), (64, 128, 64), (192, 64, 64), (256, 128, 128)])
-def test_the_mma_reads_what_tma_wrote(major, rows, k, block_rows):
-    tile = OperandTile.of("A", bf16, major, rows=rows, k=k)
-    assert tile is not None
+@pytest.mark.parametrize(
+    ("element", "major", "rows", "k", "block_rows", "swizzle", "boxes"),
+    [
+        (bf16, K, 128, 64, 128, Swizzle.B128, 1),
+        (bf16, K, 64, 128, 64, Swizzle.B128, 2),
+        (bf16, K, 192, 64, 64, Swizzle.B128, 1),
+        (bf16, K, 128, 32, 128, Swizzle.B64, 1),
+        (bf16, K, 72, 48, 72, Swizzle.B32, 3),
+        (bf16, K, 320, 64, 64, Swizzle.B128, 2),
+        (bf16, K, 264, 64, 264, Swizzle.B128, 3),
+        (e4m3, K, 64, 96, 64, Swizzle.B32, 3),
+        (tf32, K, 64, 8, 64, Swizzle.B32, 1),
+        (bf16, MN, 128, 64, 128, Swizzle.B128, 2),
+        (bf16, MN, 192, 16, 64, Swizzle.B128, 3),
+        (f16, MN, 96, 48, 96, Swizzle.B64, 3),
+        (f16, MN, 16, 80, 16, Swizzle.B32, 1),
+        (bf16, MN, 24, 32, 24, Swizzle.NONE, 3),
+        (bf16, MN, 64, 272, 64, Swizzle.B128, 2),
+    ],
+)
+def test_the_mma_reads_what_tma_wrote(element, major, rows, k, block_rows, swizzle, boxes):
+    tile = OperandTile.of("A", element, major, rows=rows, k=k)
+    assert (tile.swizzle, tile.boxes) == (swizzle, boxes)
     offsets = [(row, kk) for row in range(0, rows, 3) for kk in range(k)]
     assert [_read(tile, block_rows, *at) for at in offsets] == [_written(tile, *at) for at in offsets]
 
 
-def test_mn_major_k_needs_no_whole_spans():
-    tile = OperandTile.of("B", f16, MN, rows=192, k=16)
-    assert tile is not None
-    assert (tile.boxes, tile.box, tile.box_bytes, tile.steps_per_box) == (3, (64, 16), 2048, 1)
-    for row in range(0, 192, 5):
-        for k in range(16):
-            assert _read(tile, 192, row, k) == _written(tile, row, k)
-
-
-@pytest.mark.parametrize(("major", "rows", "k"), [(K, 128, 48), (K, 128, 16), (MN, 8, 64), (MN, 200, 64)])
-def test_rows_that_are_no_whole_span_have_no_layout_yet(major, rows, k):
-    assert OperandTile.of("A", bf16, major, rows=rows, k=k) is None
+@pytest.mark.parametrize(("major", "rows", "k"), [(K, 264, 64), (K, 512, 16), (MN, 64, 272), (MN, 24, 512)])
+def test_boxes_are_legal_and_start_on_a_swizzle_period(major, rows, k):
+    tile = OperandTile.of("B", bf16, major, rows=rows, k=k)
+    inner, outer = tile.box
+    assert inner * 2 == tile.swizzle.span
+    assert outer <= 256
+    assert inner * outer * 2 % tile.swizzle.period == 0
+    assert tile.boxes * inner * outer == rows * k
 
 
 # ---- tensor memory -------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from blasdx import arch
 from blasdx.descriptor import Descriptor
 from blasdx.errors import PlanError
@@ -37,6 +39,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
         a=a,
         b=b,
         accumulator=accumulator,
+        output=descriptor.c_value_type,
         mma=_mma(descriptor, a, b, accumulator),
         roles=_ROLES,
         barriers=barriers,
@@ -62,20 +65,24 @@ def operand_tiles(descriptor: Descriptor) -> tuple[OperandTile, OperandTile]:
     majors = operand_majors(descriptor)
     elements = (descriptor.precision.a, descriptor.precision.b)
     rows = (descriptor.m, descriptor.n)
-    tiles = []
-    for name, row_name, element, major, count in zip("AB", "MN", elements, majors, rows, strict=True):
-        tile = OperandTile.of(name, element, major, rows=count, k=descriptor.k)
-        if tile is None:
-            dimension, extent = ("K", descriptor.k) if major is Major.K else (row_name, count)
-            span = Swizzle.B128.span * 8 // element.bits
-            raise PlanError(
-                f"no kernel yet for a {major} {name} tile with {dimension} = {extent}: its rows of "
-                f"{extent} x {element.itemsize} B = {extent * element.itemsize} B are no whole 128-byte spans; "
-                f"choose {dimension} a multiple of {span}",
-                code="operand_span",
-            )
-        tiles.append(tile)
+    tiles = [
+        OperandTile.of(name, element, major, rows=count, k=descriptor.k)
+        for name, element, major, count in zip("AB", elements, majors, rows, strict=True)
+    ]
+    for tile, row_name in zip(tiles, "MN", strict=True):
+        if tile.swizzle is not Swizzle.B128:
+            _refuse_narrow(tile, row_name)
     return tiles[0], tiles[1]
+
+
+def _refuse_narrow(tile: OperandTile, row_name: str) -> NoReturn:
+    dimension, extent = ("K", tile.k) if tile.major is Major.K else (row_name, tile.rows)
+    item = tile.element.itemsize
+    raise PlanError(
+        f"no kernel yet for a {tile.major} {tile.name} tile with {dimension} = {extent}: its rows of {extent} x {item} B "
+        f"= {extent * item} B are no whole 128-byte spans; choose {dimension} a multiple of {128 // item}",
+        code="operand_span",
+    )
 
 
 def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:

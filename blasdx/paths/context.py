@@ -1,0 +1,120 @@
+"""What a template may name: numbers that only a kernel's text needs; everything else stays in the plan."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from blasdx.arguments import PROBLEM_BYTES
+from blasdx.elements import Element, bf16, f16, f32, s32
+from blasdx.layout.descriptors import Generation, Major
+from blasdx.layout.operand import OperandTile
+from blasdx.operators import row_major
+from blasdx.plan import Barrier, MmaLoop, PipelinePlan, Region, Role
+
+BAND = 16
+"""Tiles along M that are visited together, column by column."""
+
+_CUDA_TYPE: dict[Element, str] = {f32: "float", f16: "__half", bf16: "__nv_bfloat16", s32: "int"}
+
+
+class OperandContext(BaseModel):
+    """One operand as the templates see it; ``block_bytes`` is 0 where every MMA takes all its rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tile: OperandTile
+    rows: str
+    matrix_descriptor: str
+    block_bytes: int
+
+    @classmethod
+    def of(cls, tile: OperandTile, rows: str, generation: Generation, *, block_rows: int = 0) -> OperandContext:
+        """The operand whose MMAs take ``block_rows`` rows each, or all of them."""
+        return cls(
+            tile=tile,
+            rows=rows,
+            matrix_descriptor=f"0x{tile.matrix_descriptor(generation):016x}",
+            block_bytes=tile.block_bytes(block_rows),
+        )
+
+    @property
+    def k_major(self) -> bool:
+        """Whether the operand is contiguous along K."""
+        return self.tile.major is Major.K
+
+
+class KernelContext(BaseModel):
+    """What every path's templates see. ``sections`` are the files of a kernel in reading order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sections: ClassVar[tuple[str, ...]]
+
+    descriptor: tuple[str, ...]
+    fingerprint: str
+    target: str
+    entry: str
+    depth: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    band: int
+    threads: int
+    smem_total: int
+    problem_bytes: int
+    output: str
+    c_row_major: bool
+    roles: tuple[Role, ...]
+    barriers: tuple[Barrier, ...]
+    regions: tuple[Region, ...]
+    operands: tuple[OperandContext, OperandContext]
+    mma: MmaLoop
+
+
+def common_fields(plan: PipelinePlan) -> dict[str, object]:
+    """The fields of `KernelContext` that follow from any plan; a path adds its operands and its own."""
+    d = plan.descriptor
+    return {
+        "descriptor": _wrapped(repr(d)),
+        "fingerprint": d.fingerprint,
+        "target": plan.target,
+        "entry": entry_name(plan),
+        "depth": plan.depth,
+        "tile_m": d.m,
+        "tile_n": d.n,
+        "tile_k": d.k,
+        "band": BAND,
+        "threads": plan.block_dim,
+        "smem_total": plan.smem_total,
+        "problem_bytes": PROBLEM_BYTES,
+        "output": _CUDA_TYPE[plan.output],
+        "c_row_major": d.arrangement.c is row_major,
+        "roles": plan.roles,
+        "barriers": plan.barriers,
+        "regions": plan.regions,
+        "mma": plan.mma,
+    }
+
+
+def entry_name(plan: PipelinePlan) -> str:
+    """A readable C name for the kernel of a plan, such as ``blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_100a``.
+
+    The two letters are the BLAS transposition of A and B (t: contiguous along K for A, n for B), then ``ccol`` where C
+    is column-major and the type of C where it is not the accumulator's.
+    """
+    d = plan.descriptor
+    types = "_".join(element.name for element in (d.precision.a, d.precision.b, d.precision.c))
+    layout = ("t" if plan.a.major is Major.K else "n") + ("n" if plan.b.major is Major.K else "t")
+    c = ("" if d.arrangement.c is row_major else "_ccol") + (
+        "" if plan.output == d.precision.c else f"_{plan.output.name}"
+    )
+    return f"blasdx_gemm_{types}_{d.m}x{d.n}x{d.k}_{layout}{c}_d{plan.depth}_{plan.target}"
+
+
+def _wrapped(descriptor: str) -> tuple[str, ...]:
+    """A sum of operators on lines of at most 112 characters, none broken inside an operator."""
+    unbroken = descriptor.replace(", ", ",\0").replace(" + ", " +\0").replace("+\0", "+ ")
+    return tuple(line.replace("\0", " ") for line in textwrap.wrap(unbroken, 112))

@@ -1,0 +1,47 @@
+"""The tcgen05 templates' context."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blasdx.layout.descriptors import Generation
+from blasdx.layout.tensor_memory import COLUMNS, AccumulatorTile
+from blasdx.paths.context import KernelContext, OperandContext, common_fields
+from blasdx.plan import PipelinePlan
+
+
+class Context(KernelContext):
+    """What only the tcgen05 templates see."""
+
+    sections: ClassVar[tuple[str, ...]] = (
+        "utcmma/storage",
+        "pipeline/problem",
+        "pipeline/tma_load",
+        "utcmma/mma_issue",
+        "utcmma/epilogue",
+        "utcmma/kernel",
+    )
+
+    instruction: str
+    instruction_text: str
+    tmem_columns: int
+    accumulator: AccumulatorTile
+    load: str
+
+
+def context(plan: PipelinePlan) -> Context:
+    """The context of a tcgen05 plan."""
+    precision, mma, accumulator = plan.descriptor.precision, plan.mma, plan.tensor_memory
+    return Context(
+        **common_fields(plan),
+        operands=(
+            OperandContext.of(plan.a, "row", Generation.TCGEN05, block_rows=mma.m),
+            OperandContext.of(plan.b, "column", Generation.TCGEN05),
+        ),
+        instruction=f"0x{mma.instruction_descriptor:08x}",
+        instruction_text=f"{precision.a} x {precision.b} -> {precision.c}, {mma.m} x {mma.n}, "
+        f"A {plan.a.major}, B {plan.b.major}",
+        tmem_columns=COLUMNS,
+        accumulator=accumulator,
+        load=f"tmem_load_{accumulator.load_shape}_x{accumulator.run}",
+    )
