@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,3 +21,19 @@ def test_example(example: Path) -> None:
 
 def test_there_are_examples() -> None:
     assert EXAMPLES
+
+
+def test_the_readme_does_what_it_says() -> None:
+    """Its Python, with operands from NumPy, on the emulator."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = f"""
+import ml_dtypes, numpy as np
+a = np.ones((5, 64), ml_dtypes.bfloat16)
+b = np.ones((7, 64), ml_dtypes.bfloat16).T
+{block}
+assert plan.block_dim == 192 and plan.smem_total == 196_708 and plan.accumulator_stages == 2
+assert gemm.device.to_host(c).tolist() == [[128.0] * 7] * 5
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
