@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -35,5 +36,6 @@ b = np.ones((7, 64), ml_dtypes.bfloat16).T
 assert plan.block_dim == 192 and plan.smem_total == 196_708 and plan.accumulator_stages == 2
 assert gemm.device.to_host(c).tolist() == [[128.0] * 7] * 5
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
