@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,19 +144,20 @@ REDUCTIONS = {
 """Element types of each bulk reduction (PTX ISA 9.7.9.25.5)."""
 
 
-def combine(old: NDArray[np.uint8], new: NDArray[np.uint8], dtype: str, op: str) -> NDArray[np.uint8]:
+def combine(old: NDArray[np.uint8], new: NDArray[np.uint8], dtype: str, op: str) -> NDArray[Any]:
     """Bytes of ``op(old, new)``, element by element; floats are rounded to nearest even."""
     bits = int(dtype.lstrip("subf"))
     a, b = (x.reshape(-1).view(np.dtype(f"u{bits // 8}")) for x in (old, new))
     if op in ("and", "or", "xor"):
-        return {"and": a & b, "or": a | b, "xor": a ^ b}[op].view(np.uint8)
+        joined: NDArray[Any] = {"and": a & b, "or": a | b, "xor": a ^ b}[op]
+        return joined.view(np.uint8)
     if op in ("inc", "dec"):
         # inc: 0 after reaching b; dec: b after 0 or from beyond b (PTX atom).
         out = np.where(a >= b, 0, a + 1) if op == "inc" else np.where((a == 0) | (a > b), b, a - 1)
         return out.astype(a.dtype).view(np.uint8)
     if dtype in _INTEGERS:
         x, y = (v.view(np.dtype(f"i{bits // 8}")) if dtype[0] == "s" else v for v in (a, b))
-        whole = x + y if op == "add" else np.minimum(x, y) if op == "min" else np.maximum(x, y)
+        whole: NDArray[Any] = {"add": np.add, "min": np.minimum, "max": np.maximum}[op](x, y)
         return whole.view(np.uint8)
     with np.errstate(invalid="ignore", over="ignore"):
         p, q = decode(a, dtype), decode(b, dtype)

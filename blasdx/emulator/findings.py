@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,20 +44,20 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, tuple[int, ...]], Hazard] = {}
+        self._counts: Counter[tuple[str, tuple[int, ...]]] = Counter()
 
-    def report(self, severity: Severity, kind: str, message: str, lines: tuple[int, ...]) -> None:
-        """Add a finding, or count it when the same kind was found on the same lines before."""
-        if not self.again(kind, lines):
-            self._found[kind, lines] = Hazard(severity, kind, message, lines)
+    def report(self, severity: Severity, kind: str, message: str | Callable[[], str], lines: tuple[int, ...]) -> None:
+        """Add a finding, or count it when the same kind was found on the same lines before.
 
-    def again(self, kind: str, lines: tuple[int, ...]) -> bool:
-        """Count a finding that was made before; False when it is new."""
-        found = self._found.get((kind, lines))
-        if found is None:
-            return False
-        self._found[kind, lines] = replace(found, count=found.count + 1)
-        return True
+        A `message` that takes time to write is given as a function.
+        """
+        key = (kind, lines)
+        self._counts[key] += 1
+        if key not in self._found:
+            text = message if isinstance(message, str) else message()
+            self._found[key] = Hazard(severity, kind, text, lines)
 
     def hazards(self) -> tuple[Hazard, ...]:
         """Everything found so far, errors first, each (kind, lines) once with its count."""
-        return tuple(sorted(self._found.values(), key=lambda h: (h.severity, h.kind, h.lines)))
+        counted = [replace(hazard, count=self._counts[key]) for key, hazard in self._found.items()]
+        return tuple(sorted(counted, key=lambda h: (h.severity, h.kind, h.lines)))

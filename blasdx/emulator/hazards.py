@@ -43,19 +43,22 @@ Key = tuple[Hashable, ...]
 
 # Keys that name something of one CTA, as second entry.
 _CTA_KEYS = ("mbarrier", "barrier", "group")
+# Engines whose operations a warp waits for in order, whatever the instruction: attribute of the warp.
+_OWN_STREAMS = {"tcgen05.ld": "tensor_loads", "tcgen05.st": "tensor_stores", "cp.async": "copies"}
+_AT_EXIT: dict[Side, tuple[Severity, str]] = {"async reads": ("warning", "read"), "async writes": ("error", "write")}
 _SIDES: dict[tuple[bool, bool], Side] = {
     (True, False): "generic reads",
     (True, True): "generic writes",
     (False, False): "async reads",
     (False, True): "async writes",
 }
-_TRIM_CLOCKS_AT = 1024
 
 
 class _Cta:
     """What the monitor keeps of a CTA."""
 
-    def __init__(self, dropped: Callable[[Record], None]) -> None:
+    def __init__(self, cluster: Hashable, dropped: Callable[[Record], None]) -> None:
+        self.cluster = cluster
         self.memories: dict[Space, Memory] = {"shared": Memory(dropped), "tensor": Memory(dropped)}
         self.warps: list[Warp] = []
         self.agents: set[int] = set()
@@ -85,9 +88,8 @@ class Monitor(Findings):
         self._ctas: dict[int, _Cta] = {}
         self._streams: dict[Key, Stream] = {}
         self._keys: dict[Key, Clock] = {}
-        self._foreign = False  # some agent has accessed another CTA's memory
-        self._departed: Clock = {}  # what warps of CTAs that are gone knew
-        self._dead: set[int] = set()  # their components
+        self._clusters: dict[Hashable, list[_Cta]] = {}
+        self._departed: dict[Hashable, Clock] = {}  # by cluster: what warps of CTAs that are gone knew
         self._writers: set[int] = set()  # components of warps: only they write through the generic proxy
 
     # agents
@@ -95,15 +97,19 @@ class Monitor(Findings):
     def add_warp(self, cta: int, warp: int, name: str) -> int:
         """Register a warp and return its agent. `cta` is unique in the launch; `name` is used in messages."""
         state = self._ctas[cta]
-        loads, stores = Stream(self._component(state)), Stream(self._component(state))
-        added = Warp(self._component(state), cta, name, loads, stores)
+        added = Warp(self._component(state), cta, name, [Stream(self._component(state)) for _ in range(3)])
         state.warps.append(added)
         self._writers.add(added.component)
         return self._number(added, state)
 
-    def add_cta(self, cta: int, name: str) -> None:
-        """Register a CTA before its warps. Its shared memory is fresh: nothing recorded conflicts with it."""
-        self._ctas[cta] = _Cta(self._dropped)
+    def add_cta(self, cta: int, name: str, cluster: Hashable = None) -> None:
+        """Register a CTA before its warps. Its shared memory is fresh: nothing recorded conflicts with it.
+
+        Only CTAs of the same `cluster` can reach each other's memory; without one a CTA is a cluster of its own.
+        """
+        state = _Cta(("alone", cta) if cluster is None else cluster, self._dropped)
+        self._ctas[cta] = state
+        self._clusters.setdefault(state.cluster, []).append(state)
 
     def end_cta(self, cta: int, name: str, tensor_columns: int, unbalanced: list[tuple[int, int, int]]) -> None:
         """The CTA has exited; its records may be dropped. A second call for the same CTA does nothing.
@@ -124,31 +130,40 @@ class Monitor(Findings):
             )
             self.report("error", "expect-tx-unbalanced", text, ())
         self._check_exit(state, name)
-        if self._foreign:
+        self._clusters[state.cluster].remove(state)
+        if self._clusters[state.cluster]:
             for warp in state.warps:
-                join(self._departed, warp.clock)
+                join(self._departed.setdefault(state.cluster, {}), warp.clock)
+        else:
+            del self._clusters[state.cluster]
+            self._departed.pop(state.cluster, None)
+            self._keys = {k: v for k, v in self._keys.items() if k[0] != "global" or k[-1] != state.cluster}
         for number in state.agents:
             self._agents.pop(number, None)
         self._keys = {k: v for k, v in self._keys.items() if k[0] not in _CTA_KEYS or k[1] != cta}
         self._streams = {k: v for k, v in self._streams.items() if k[1] != cta}
-        self._dead.update(state.components)
         self._writers.difference_update(state.components)
         del self._ctas[cta]
 
     def _check_exit(self, state: _Cta, name: str) -> None:
-        """Copies that may still use the shared memory of a CTA that is gone."""
-        clocks = [warp.clock for each in self._ctas.values() for warp in each.warps] + [self._departed]
+        """Copies that may still use the shared memory of a CTA that is gone.
+
+        Production kernels leave their last stores behind; a load into memory that belongs to somebody else by then
+        is another matter.
+        """
+        clocks = [warp.clock for warp in self._observers(state)]
+        clocks.append(self._departed.get(state.cluster, {}))
         memory = state.memories["shared"]
         for side in ("async reads", "async writes"):
             for record in memory.sides[side]:
                 agent = record.agent
                 if not isinstance(agent, Operation) or not agent.slot or any(record.ordered(c) for c in clocks):
                     continue
-                does = "read" if side == "async reads" else "write"
+                severity, does = _AT_EXIT[side]
                 text = (
                     f"{name} exits while {self._who(record)} may still {does} its shared memory; {wording.cure(record)}"
                 )
-                self.report("error", "exit-before-copy-complete", text, (record.line,))
+                self.report(severity, f"exit-before-{does}-complete", text, (record.line,))
 
     def _component(self, state: _Cta) -> int:
         component = self._components.new()
@@ -186,9 +201,7 @@ class Monitor(Findings):
             return
         who = self._agents[agent]
         new = Record(who, write, mask, line, mode == "atomic")
-        warp = new.warp
         clock = who.clock if isinstance(who, Warp) else who.start
-        self._foreign |= warp.cta != cta
         if space == "tensor":
             self._check_allocated(state, new)
         side = _SIDES[proxy == "generic", write]
@@ -200,11 +213,13 @@ class Monitor(Findings):
                         self._compare(space, other.endswith("reads"), old, new, clock, write)
         memory.supersede(side, new, clock)
         memory.add(side, new)
+        if new.engine == "cp.async" and isinstance(who, Operation):
+            who.copied.append((memory, new))
         memory.prune(side, self._observers(state))
 
     def _observers(self, state: _Cta) -> Iterator[Warp]:
         """Warps that may access this CTA's memory later, or issue operations that do."""
-        for each in self._ctas.values() if self._foreign else (state,):
+        for each in self._clusters[state.cluster]:
             yield from each.warps
 
     def _compare(self, space: Space, old_reads: bool, old: Record, new: Record, clock: Clock, write: bool) -> None:
@@ -234,6 +249,7 @@ class Monitor(Findings):
         if not old.ordered(new.warp.after):
             missing = "tcgen05.fence::after_thread_sync is missing between the wait and the later instruction"
             self._pair("warning", "missing-tcgen05-fence-after", space, old_reads, old, new, write, missing)
+            new.warp.after = new.warp.snapshot()  # once for each wait that lacks it
         elif (
             old.engine in ("tcgen05.ld", "tcgen05.st") and clock.get(old.warp.component + BEFORE_FENCE, 0) < old.issued
         ):
@@ -262,13 +278,13 @@ class Monitor(Findings):
         write: bool,
         missing: str,
     ) -> None:
-        lines = (old.line, new.line)
-        if not self.again(kind, lines):
-            text = (
+        def text() -> str:
+            return (
                 f"{self._who(new)} {'writes' if write else 'reads'} {wording.place(space, old.mask & new.mask)}, "
                 f"which {self._who(old)} {'reads' if old_reads else 'writes'}; {missing}"
             )
-            self.report(severity, kind, text, lines)
+
+        self.report(severity, kind, text, (old.line, new.line))
 
     def _who(self, record: Record) -> str:
         return wording.who(record, self._describe)
@@ -299,8 +315,10 @@ class Monitor(Findings):
         """
         warp = self._warp(agent)
         state = self._ctas[warp.cta]
-        if engine in ("tcgen05.ld", "tcgen05.st"):
-            queue = warp.tensor_loads if engine == "tcgen05.ld" else warp.tensor_stores
+        if engine in _OWN_STREAMS:
+            queue = getattr(warp, _OWN_STREAMS[engine])
+            if engine == "cp.async":
+                queue.close()  # wait_group can tell any two of them apart
         elif stream is not None:
             queue = self._stream(stream, state)
         else:
@@ -344,11 +362,15 @@ class Monitor(Findings):
         if not isinstance(over, Operation):
             return
         warp.learn(over.over(False))
-        for queue in (over.warp.tensor_loads, over.warp.tensor_stores):
-            if over.component == queue.component:
-                if over.epoch == queue.epoch:
-                    queue.close()
-                self._retire(operation, self._ctas[over.warp.cta])
+        if over.engine not in _OWN_STREAMS:
+            return
+        queue: Stream = getattr(over.warp, _OWN_STREAMS[over.engine])
+        if over.epoch == queue.epoch:
+            queue.close()
+        for memory, record in over.copied:
+            if warp is over.warp:
+                memory.hand_over(record, warp)
+        self._retire(operation, self._ctas[over.warp.cta])
 
     def _warp(self, agent: int) -> Warp:
         found = self._agents[agent]
@@ -359,8 +381,12 @@ class Monitor(Findings):
     def release(self, agent: int, key: Key, line: int) -> None:
         """`agent` publishes what it did so far under `key` (mbarrier arrive, bar.sync arrival, release store)."""
         warp = self._warp(agent)
-        self._publish(key, warp.clock)
+        self._publish(self._scoped(key, warp), warp.clock)
         warp.step()
+
+    def _scoped(self, key: Key, warp: Warp) -> Key:
+        """Flags in global memory order the CTAs of a cluster only: no other can reach the memory looked at here."""
+        return (*key, self._ctas[warp.cta].cluster) if key[0] == "global" else key
 
     def _publish(self, key: Key, clock: Clock) -> None:
         published = self._keys.get(key)
@@ -381,17 +407,15 @@ class Monitor(Findings):
 
         Keys ``("mbarrier", cta, offset, phase)`` include the phases before.
         """
-        published = self._keys.get(key)
+        found = self._agents[agent]
+        published = self._keys.get(self._scoped(key, self._warp(agent)))
         if published is None:
             return
-        found = self._agents[agent]
         if isinstance(found, Operation):
             found.start = found.start.copy()
             join(found.start, published)
-            return
-        found.learn(published)
-        if len(found.clock) > _TRIM_CLOCKS_AT and not self._foreign:
-            found.forget(self._dead)
+        else:
+            found.learn(published)
 
     def forget(self, key: Key) -> None:
         """Nobody can acquire `key` any more; its clock may be dropped."""

@@ -12,7 +12,12 @@ components are at 0. Components are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blasdx.emulator.records import Memory, Record
 
 Clock = dict[int, int]
 
@@ -46,9 +51,9 @@ class Components:
 class Warp:
     """A warp as an agent. Its clock is copied on write, so that operations can keep the one they started with."""
 
-    __slots__ = ("_clock", "_shared", "after", "component", "cta", "name", "tensor_loads", "tensor_stores")
+    __slots__ = ("_clock", "_shared", "after", "component", "copies", "cta", "name", "tensor_loads", "tensor_stores")
 
-    def __init__(self, component: int, cta: int, name: str, loads: Stream, stores: Stream) -> None:
+    def __init__(self, component: int, cta: int, name: str, streams: Sequence[Stream]) -> None:
         self.component = component
         self.cta = cta
         self.name = name
@@ -56,8 +61,7 @@ class Warp:
         self._shared = False
         # What it knew at its last tcgen05.fence::after_thread_sync.
         self.after: Clock = {}
-        self.tensor_loads = loads
-        self.tensor_stores = stores
+        self.tensor_loads, self.tensor_stores, self.copies = streams
 
     @property
     def clock(self) -> Clock:
@@ -84,11 +88,6 @@ class Warp:
     def step(self) -> None:
         """What follows is not part of what was just published or fenced."""
         self.writable()[self.component] += 1
-
-    def forget(self, components: set[int]) -> None:
-        """Drop what can never matter again."""
-        self._clock = {c: e for c, e in self._clock.items() if c - c % LEVELS not in components}
-        self._shared = False
 
     def learn(self, other: Clock) -> None:
         """Join `other` into the warp's clock."""
@@ -121,6 +120,7 @@ class Operation:
 
     __slots__ = (
         "component",
+        "copied",
         "engine",
         "epoch",
         "finished",
@@ -147,6 +147,7 @@ class Operation:
         self.start = warp.snapshot()
         self.records = 0
         self.finished = False
+        self.copied: list[tuple[Memory, Record]] = []  # of a cp.async
         self.number = 0
         self.keys: list[tuple[object, ...]] = []
 

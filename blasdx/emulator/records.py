@@ -95,6 +95,14 @@ class Memory:
         if isinstance(record.agent, Operation):
             record.agent.records += 1
 
+    def hand_over(self, record: Record, warp: Warp) -> None:
+        """A cp.async that its own warp has waited for is from now on like a store of that warp."""
+        if not record.mask:
+            return
+        plain = Record(warp, True, record.mask, record.line, record.atomic)
+        record.mask = 0
+        self.add("generic writes", plain)
+
     def supersede(self, side: Side, new: Record, clock: Clock) -> None:
         """Drop what `new`, an access by an agent with `clock`, takes the place of.
 

@@ -247,7 +247,7 @@ BROKEN = {
     "full wait": {
         ("error", "shared-read-before-load-complete"),
         ("error", "shared-overwritten-before-load-complete"),
-        ("error", "exit-before-copy-complete"),
+        ("error", "exit-before-write-complete"),
     },
     "empty wait": {
         ("error", "shared-overwritten-while-mma-reads"),
@@ -298,7 +298,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.monitor = Monitor(describe)
-        self.monitor.add_cta(CTA, "CTA 0")
+        self.monitor.add_cta(CTA, "CTA 0", "cluster")
         self.a, self.b = (self.monitor.add_warp(CTA, w, f"warp {w}") for w in (0, 1))
         self.events = 0
 
@@ -560,12 +560,12 @@ def test_copies_that_outlive_their_cta() -> None:
         if wait:
             p.monitor.acquire(p.a, ("group", CTA, 0, 0), 11)
         p.monitor.end_cta(CTA, "CTA 0", 0, [])
-        assert p.found() == ([] if wait else ["exit-before-copy-complete"])
+        assert p.found() == ([] if wait else ["exit-before-read-complete"])
 
 
 def test_a_leader_that_waited_for_its_peers_copy_may_exit_first() -> None:
     p = Pair()
-    p.monitor.add_cta(1, "CTA 1")
+    p.monitor.add_cta(1, "CTA 1", "cluster")
     peer = p.monitor.add_warp(1, 0, "warp 0 of CTA 1")
     operation = p.monitor.issue(peer, "tma-load", 10)
     p.monitor.access(operation, "shared", 1, 0xF, write=True, proxy="async", line=10)
