@@ -101,6 +101,7 @@ class Report(BaseModel):
 
     device: str
     sm: int
+    seed: int
     environment: dict[str, str]
     outcomes: tuple[Outcome, ...]
 
@@ -114,8 +115,8 @@ class Report(BaseModel):
         return "\n".join([*map(str, self.outcomes), f"{good} of {len(self.outcomes)} passed on {self.device}"])
 
 
-def cases(sm: int) -> Iterator[Case]:
-    """Both input types, all majornesses, every block shape, ragged sizes, alpha and beta."""
+def cases(sm: int, processors: int) -> Iterator[Case]:
+    """Both input types, all majornesses, every block shape, ragged sizes, alpha and beta, CTAs with several tiles."""
 
     def tile(size: Size, element: str, a: str, b: str, c: str) -> Descriptor:
         return (
@@ -132,15 +133,17 @@ def cases(sm: int) -> Iterator[Case]:
             + SM(sm, arch_specific)
         )
 
-    yield Case(descriptor=tile(Size(128, 256, 64), "bf16", "row", "col", "row"), m=256, n=512, k=192)
-    yield Case(
-        descriptor=tile(Size(128, 256, 64), "bf16", "row", "col", "row"), m=201, n=301, k=99, alpha=-1.5, beta=0.5
-    )
-    yield Case(descriptor=tile(Size(64, 128, 64), "f16", "col", "col", "col"), m=77, n=131, k=65, alpha=2.0)
-    yield Case(descriptor=tile(Size(192, 64, 64), "f16", "row", "row", "row"), m=193, n=70, k=130, beta=1.0)
-    yield Case(
-        descriptor=tile(Size(256, 128, 64), "bf16", "col", "row", "col"), m=300, n=140, k=70, alpha=0.25, beta=-2.0
-    )
+    def case(size: Size, element: str, orders: str, mnk: tuple[int, int, int], alpha: float, beta: float) -> Case:
+        m, n, k = mnk
+        return Case(descriptor=tile(size, element, *orders.split()), m=m, n=n, k=k, alpha=alpha, beta=beta)
+
+    yield case(Size(128, 256, 64), "bf16", "row col row", (256, 512, 192), 1, 0)
+    yield case(Size(128, 256, 64), "bf16", "row col row", (201, 301, 99), -1.5, 0.5)
+    yield case(Size(64, 128, 64), "f16", "col col col", (77, 131, 65), 2, 0)
+    yield case(Size(192, 64, 64), "f16", "row row row", (193, 70, 130), 1, 1)
+    yield case(Size(256, 128, 64), "bf16", "col row col", (300, 140, 70), 0.25, -2)
+    # Two tiles for most CTAs and a third for one: their epilogues overlap the MMAs of the next tile.
+    yield case(Size(128, 64, 64), "f16", "row col row", (99, (2 * processors + 1) * 64 - 3, 200), 1, 0)
 
 
 def selftest(device: Device | str | None = None, *, seed: int = 0) -> Report:
@@ -150,8 +153,8 @@ def selftest(device: Device | str | None = None, *, seed: int = 0) -> Report:
     """
     sm = default_sm().arch
     where = select(sm, device)
-    outcomes = tuple(run(case, where, seed=seed) for case in cases(sm))
-    return Report(device=where.name, sm=sm, environment=environment(), outcomes=outcomes)
+    outcomes = tuple(run(case, where, seed=seed) for case in cases(sm, where.processors))
+    return Report(device=where.name, sm=sm, seed=seed, environment=environment(), outcomes=outcomes)
 
 
 def default_sm() -> SM:

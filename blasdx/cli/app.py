@@ -34,6 +34,7 @@ app = typer.Typer(
     name="blasdx",
     help="Tensor-core matrix multiplication from descriptors.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )

@@ -15,6 +15,7 @@ import pytest
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
+from tests.tiles import tile
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
 ORDERS = tuple(product(("row", "col"), repeat=2))
@@ -22,20 +23,7 @@ ORDERS = tuple(product(("row", "col"), repeat=2))
 
 @cache
 def kernel(size: tuple[int, int, int], element: str, a: str, b: str, c: str, depth: int | None) -> dx.CompiledKernel:
-    tile = (
-        dx.Size(*size)
-        + dx.Precision(element, element, "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(a, b, c)
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(1000, "arch_specific")
-    )
-    return dx.compile(dx.render(dx.suggest_pipeline(tile, depth=depth)))
+    return dx.compile(dx.render(dx.suggest_pipeline(tile(size, element, a=a, b=b, c=c), depth=depth)))
 
 
 class Problem:
@@ -43,16 +31,16 @@ class Problem:
 
     def __init__(self, compiled: dx.CompiledKernel, m: int, n: int, k: int, *, integers: bool, seed: int = 0) -> None:
         self.kernel, self.integers = compiled, integers
-        tile = compiled.source.plan.descriptor
+        descriptor = compiled.source.plan.descriptor
         random = np.random.default_rng(seed)
 
         def draw(rows: int, columns: int, element: dx.Element, order: object) -> Any:
             numbers = random.integers(-8, 9, (rows, columns)) if integers else random.standard_normal((rows, columns))
             return padded(numbers.astype(element.numpy_dtype), order)
 
-        self.a = draw(m, k, tile.precision.a, tile.arrangement.a)
-        self.b = draw(k, n, tile.precision.b, tile.arrangement.b)
-        self.c = draw(m, n, tile.precision.c, tile.arrangement.c)
+        self.a = draw(m, k, descriptor.precision.a, descriptor.arrangement.a)
+        self.b = draw(k, n, descriptor.precision.b, descriptor.arrangement.b)
+        self.c = draw(m, n, descriptor.precision.c, descriptor.arrangement.c)
 
     def check(self, result: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         a, b, c = (matrix.astype(np.float64) for matrix in (self.a, self.b, self.c))

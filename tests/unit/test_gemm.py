@@ -12,6 +12,7 @@ import pytest
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
+from tests.tiles import tile
 
 bf16 = ml_dtypes.bfloat16
 
@@ -34,20 +35,7 @@ class Recorder(EmulatedDevice):
 
 
 def gemm(a: str = "row", b: str = "col", c: str = "row") -> dx.Gemm:
-    tile = (
-        dx.Size(128, 64, 64)
-        + dx.Precision("bf16", "bf16", "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(a, b, c)
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(1000, "arch_specific")
-    )
-    source = dx.render(dx.suggest_pipeline(tile, depth=2))
+    source = dx.render(dx.suggest_pipeline(tile(a=a, b=b, c=c), depth=2))
     return dx.Gemm(dx.CompiledKernel(source=source, cubin=b"", ptx="", log=""), Recorder())
 
 

@@ -13,35 +13,10 @@ from hypothesis import strategies as st
 from blasdx.descriptor import Descriptor
 from blasdx.errors import OperandError
 from blasdx.operands import Operand, Product, bind
-from blasdx.operators import (
-    SM,
-    Alignment,
-    Arrangement,
-    Block,
-    BlockDim,
-    EnableInputStreaming,
-    MaxAlignment,
-    Precision,
-    Size,
-    WithPipeline,
-)
+from blasdx.operators import Alignment
+from tests.tiles import tile
 
 bf16 = np.dtype(ml_dtypes.bfloat16)
-
-
-def descriptor(a: str = "row", b: str = "col", c: str = "row", **replaced: Any) -> Descriptor:
-    tile = (
-        Size(128, 256, 64)
-        + Precision("bf16", "bf16", "f32")
-        + Arrangement(a, b, c)
-        + Block()
-        + BlockDim(128)
-        + MaxAlignment()
-        + WithPipeline()
-        + EnableInputStreaming()
-        + SM(1000, "arch_specific")
-    )
-    return tile.with_(*replaced.values())
 
 
 def see(name: str, array: Any, *, shift: int = 0) -> Operand:
@@ -62,9 +37,9 @@ def zeros(rows: int, columns: int, order: str = "row", dtype: Any = bf16, ld: in
     return lines if order == "row" else lines.T
 
 
-def call(tile: Descriptor | None = None, m: int = 130, n: int = 75, k: int = 72, **changed: Any) -> Product:
-    tile = tile or descriptor()
-    order = tile.arrangement
+def call(descriptor: Descriptor | None = None, m: int = 130, n: int = 75, k: int = 72, **changed: Any) -> Product:
+    descriptor = descriptor or tile((128, 256, 64))
+    order = descriptor.arrangement
     operands: dict[str, Any] = {
         "a": zeros(m, k, order.a.value[:3].strip("_")),
         "b": zeros(k, n, order.b.value[:3].strip("_")),
@@ -73,7 +48,7 @@ def call(tile: Descriptor | None = None, m: int = 130, n: int = 75, k: int = 72,
     }
     scalars = {name: changed.pop(name) for name in ("alpha", "beta") if name in changed}
     operands |= changed
-    return bind(tile, *(x if x is None else see(name, x) for name, x in operands.items()), **scalars)
+    return bind(descriptor, *(x if x is None else see(name, x) for name, x in operands.items()), **scalars)
 
 
 def broken(**changed: Any) -> list[tuple[str, str]]:
@@ -109,7 +84,7 @@ def test_tight_operands() -> None:
 
 
 def test_majorness_decides_which_stride_is_the_leading_dimension() -> None:
-    product = call(descriptor("col", "row", "col"), m=136, n=80, k=7, out=zeros(136, 80, "col", np.float32, ld=141))
+    product = call(tile(a="col", b="row", c="col"), m=136, n=80, k=7, out=zeros(136, 80, "col", np.float32, ld=141))
     assert (product.a.inner, product.a.outer, product.a.ld) == (136, 7, 136)
     assert (product.b.inner, product.b.outer, product.b.ld) == (80, 7, 80)
     assert (product.result.inner, product.result.outer, product.result.ld) == (136, 80, 141)
@@ -214,10 +189,10 @@ def test_ragged_k_says_how_far_to_pad() -> None:
 
 
 def test_a_promised_alignment_above_16_is_held_to() -> None:
-    tile = descriptor(alignment=Alignment(32, 16, 16))
+    promised = tile().with_(Alignment(32, 16, 16))
     with pytest.raises(OperandError, match="a multiple of 32 B"):
-        call(tile, k=72)
-    assert call(tile, k=80).k == 80
+        call(promised, k=72)
+    assert call(promised, k=80).k == 80
 
 
 def test_every_broken_rule_is_listed_at_once() -> None:
