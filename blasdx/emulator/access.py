@@ -9,7 +9,7 @@ import numpy as np
 
 from blasdx.emulator import memory
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_value, lanes_of, spread
+from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_index, lane_value, lanes_of, spread
 from blasdx.emulator.memory import Region
 from blasdx.emulator.warp import Path
 from blasdx.emulator.windows import GLOBAL_START, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -21,7 +21,7 @@ def granules(address: Value, mask: int, width: int) -> int:
         start = int(address) & 0xFFFFFF
         only, last = start >> 4, (start + width - 1) >> 4
         return ((1 << last - only + 1) - 1) << only
-    offsets = address[memory.lane_index(mask)].astype(np.int64) & 0xFFFFFF
+    offsets = address[lane_index(mask)].astype(np.int64) & 0xFFFFFF
     first = offsets >> 4
     low, high = int(first.min()), int((offsets.max() + width - 1) >> 4)
     if high - low > 8192:
@@ -152,7 +152,7 @@ def atomic(
         note_shared(w, address, mask, size * count, True, line, "atomic")
     else:
         synchronise(w, address, mask, line, acquire=True, release=True)
-    lanes = memory.lane_index(mask)
+    lanes = lane_index(mask)
     if address.__class__ is np.ndarray and len(np.unique(address[lanes])) == len(lanes) and size < 16:
         old = memory.load(address, mask, size, count, choose)
         olds = [old] if count == 1 else list(old)
@@ -181,7 +181,7 @@ def load_matrix(w: Path, address: Value, count: int, transpose: bool, mask: int,
     note_shared(w, rows.astype(np.uint32), (1 << 8 * count) - 1, 16, False, line)
     offsets = rows[: 8 * count].astype(np.int64)
     region = w.cta.region(int(offsets[0]))
-    units = region.check_lanes(offsets.astype(np.uint64), 16) >> 4
+    units = _matrix_units(region, offsets)
     data = region.vectors(8, 2)[units].view(np.uint16).reshape(count, 8, 8)
     if transpose:
         data = data.transpose(0, 2, 1)
@@ -196,7 +196,7 @@ def store_matrix(w: Path, address: Value, values: Sequence[Value], transpose: bo
     note_shared(w, rows.astype(np.uint32), (1 << 8 * count) - 1, 16, True, line)
     offsets = rows[: 8 * count].astype(np.int64)
     region = w.cta.region(int(offsets[0]))
-    units = region.check_lanes(offsets.astype(np.uint64), 16) >> 4
+    units = _matrix_units(region, offsets)
     data = np.stack([np.ascontiguousarray(spread(v, 32)).view(np.uint16).reshape(8, 8) for v in values])
     if transpose:
         data = data.transpose(0, 2, 1)
@@ -209,3 +209,10 @@ def _matrix_rows(w: Path, address: Value, count: int, mask: int) -> Any:
     del w
     rows = spread(address, 32)
     return rows if rows.dtype == np.uint32 else (rows & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+
+def _matrix_units(region: Region, rows: Any) -> Any:
+    """16-byte units of the matrix rows."""
+    for row in rows.tolist():
+        region.check(row, 16)
+    return (rows - region.origin) >> 4

@@ -186,7 +186,7 @@ def _store_action(
     def action() -> None:
         tile = np.ascontiguousarray(cta.shared16[units]).view(np.uint8)
         if reduction:
-            tensor.reduce(coordinates, tile, view, reduction, gather=gather)  # type: ignore[attr-defined]
+            tensor.reduce(coordinates, tile, view, reduction, gather=gather)
         else:
             tensor.store(coordinates, tile, view, gather=gather)
 

@@ -28,7 +28,11 @@ class EmulationError(Exception):
         Line of the PTX text the error belongs to, counted from 1.
     parameter : str | None
         Name of the kernel parameter the error belongs to.
+    hazards : tuple[Hazard, ...]
+        What a checked launch had found before it failed.
     """
+
+    hazards: tuple[Hazard, ...] = ()
 
     def __init__(self, message: str, *, line: int | None = None, parameter: str | None = None) -> None:
         where = f"PTX line {line}: " if line is not None else f"parameter {parameter}: " if parameter else ""
@@ -41,6 +45,13 @@ class EmulationError(Exception):
         if self.line is None:
             self.line = line
             self.args = (f"PTX line {line}: {self.args[0]}", *self.args[1:])
+
+    def found(self, hazards: Sequence[Hazard]) -> None:
+        """Add what the hazard monitor had found before; errors often explain a hang."""
+        self.hazards = tuple(hazards)
+        errors = [f"  {h}" for h in self.hazards if h.severity == "error"]
+        if errors:
+            self.args = ("\n".join([self.args[0], "hazards found before:", *errors]), *self.args[1:])
 
 
 class UnsupportedInstruction(EmulationError):  # noqa: N818

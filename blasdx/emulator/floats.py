@@ -174,8 +174,8 @@ def add(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False, subtr
 
 def _nan32(value: Array) -> Array:
     bits: Array = value.view(np.uint32)
-    nan = value != value
-    return np.where(nan, _ONE32, bits) if nan.any() else bits
+    largest = np.maximum.reduce(value)
+    return np.where(np.isnan(value), _ONE32, bits) if largest != largest else bits
 
 
 @cache

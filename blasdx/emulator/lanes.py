@@ -13,7 +13,7 @@ code that one elected lane runs is uniform by nature. Arrays held by registers a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,18 @@ Array = Any  # NDArray of one element per lane
 DTYPES: dict[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 LANES = np.arange(WARP, dtype=np.uint32)
-_BITS = {n: tuple(i for i in range(WARP) if n >> i & 1) for n in (0, FULL)}
 
 
+@lru_cache(maxsize=4096)
 def lanes_of(mask: int) -> tuple[int, ...]:
     """The lanes of a bit mask, ascending."""
-    if mask in _BITS:
-        return _BITS[mask]
     return tuple(i for i in range(WARP) if mask >> i & 1)
+
+
+@lru_cache(maxsize=4096)
+def lane_index(mask: int) -> Array:
+    """The lanes of a bit mask as an index array."""
+    return np.array(lanes_of(mask), np.int64)
 
 
 def mask_array(mask: int) -> NDArray[np.bool_]:
@@ -110,7 +114,8 @@ def uniform(value: Value, mask: int) -> Value | None:
 def lanewise(bits: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let a function that is written for arrays work on uniform values too.
 
-    Integer arguments become one-element arrays of `bits` bits; when no argument was an array, neither is the result.
+    Integer arguments become one-element arrays of `bits` bits, and the function must let them broadcast; when no
+    argument was an array, neither is the result.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,19 +123,10 @@ def lanewise(bits: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
         @wraps(function)
         def wrapper(*arguments: Any) -> Any:
-            varying = False
-            lifted = []
             for argument in arguments:
                 if argument.__class__ is np.ndarray:
-                    varying = True
-                    lifted.append(argument)
-                else:
-                    lifted.append(np.array([argument], dtype))
-            result = function(*lifted)
-            if varying:
-                if result.__class__ is tuple:
-                    return tuple(np.broadcast_to(r, WARP) if r.shape[0] == 1 else r for r in result)
-                return np.broadcast_to(result, WARP) if result.shape[0] == 1 else result
+                    return function(*[a if a.__class__ is np.ndarray else np.array([a], dtype) for a in arguments])
+            result = function(*[np.array([a], dtype) for a in arguments])
             return tuple(r[0].item() for r in result) if result.__class__ is tuple else result[0].item()
 
         return wrapper

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import ArrayLike
 
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import DTYPES, FULL, WARP, Array, Value, lanes_of
+from blasdx.emulator.lanes import DTYPES, FULL, WARP, Array, Value, lane_index, lane_value, spread
 from blasdx.emulator.windows import GLOBAL_START
 
 _PAD = 64  # vector accesses read whole 32-byte rows; the padding keeps the last one inside the array
@@ -58,15 +58,6 @@ class Region:
             raise EmulationError(f"access of {width} bytes at {address:#x} in {self.name} is not aligned")
         return address - self.origin
 
-    def check_lanes(self, address: Array, width: int) -> Array:
-        """Like `check` for one address per lane."""
-        low, high = int(address.min()), int(address.max())
-        if low < self.start or high + width > self.stop:
-            raise self.outside(low if low < self.start else high, width)
-        if width > 1 and (address & address.dtype.type(width - 1)).any():
-            raise EmulationError(f"accesses of {width} bytes in {self.name} are not aligned, for example {high:#x}")
-        return (address - address.dtype.type(self.origin)).astype(np.int64)
-
     def vectors(self, size: int, count: int) -> Array:
         """The memory as rows of `count` elements of `size` bytes."""
         key = (size, count)
@@ -95,29 +86,26 @@ class Region:
         at >>= _LOG[size]
         self.views[size][at : at + len(values)] = values
 
-    # one address per lane
+    # one address per lane; offsets were checked
 
-    def load_lanes(self, address: Array, size: int, count: int) -> Array:
+    def gather(self, offsets: Array, size: int, count: int) -> Array:
         """Values with the lanes last: (lanes,) or (count, lanes); (lanes, 2) uint64 for 16-byte elements."""
-        at = self.check_lanes(address, size * count)
         if size == 16:
-            return self.vectors(8, 2)[at >> 4]
+            return self.vectors(8, 2)[offsets >> 4]
         if count == 1:
-            values: Array = self.views[size][at >> _LOG[size]]
-            return values
-        return self.vectors(size, count)[at >> _LOG[size * count]].T
+            return self.views[size][offsets >> _LOG[size]]
+        return self.vectors(size, count)[offsets >> _LOG[size * count]].T
 
-    def store_lanes(self, address: Array, size: int, count: int, values: Array) -> None:
-        """`values` shaped as `load_lanes` returns them. Of lanes that write the same place, the highest wins."""
-        at = self.check_lanes(address, size * count)
+    def scatter(self, offsets: Array, size: int, count: int, values: Array) -> None:
+        """Write values shaped as `gather` returns them. Of lanes that write the same place, the highest wins."""
         if self.read_only:
             raise EmulationError(f"store to read-only {self.name}")
         if size == 16:
-            self.vectors(8, 2)[at >> 4] = values
+            self.vectors(8, 2)[offsets >> 4] = values
         elif count == 1:
-            self.views[size][at >> _LOG[size]] = values
+            self.views[size][offsets >> _LOG[size]] = values
         else:
-            self.vectors(size, count)[at >> _LOG[size * count]] = values.T
+            self.vectors(size, count)[offsets >> _LOG[size * count]] = values.T
 
 
 class Buffer(Region):
@@ -207,27 +195,29 @@ class GlobalMemory:
 
 
 Chooser = Callable[[int], Region]
+_OR = np.bitwise_or.reduce
+_MAX = np.maximum.reduce
 
 
-def _groups(address: Array, lanes: Array, choose: Chooser) -> list[tuple[Region, Array]]:
-    """Lanes grouped by the region their address lies in."""
-    first = choose(int(address[lanes[0]]))
-    chosen = address[lanes]
-    if int(chosen.min()) >= first.start and int(chosen.max()) < first.stop:
-        return [(first, lanes)]
+def _offsets(region: Region, address: Array, width: int) -> Array | None:
+    """Offsets in a region of accesses of `width` bytes, or None when some do not fit or are not aligned."""
+    offsets = address - region.origin  # unsigned: an address below the region becomes a very large offset
+    if int(_MAX(offsets)) > region.stop - region.origin - width or int(_OR(offsets)) & (width - 1):
+        return None
+    if region.start != region.origin and int(offsets.min()) < region.start - region.origin:
+        return None
+    return offsets.view(np.int64) if offsets.itemsize == 8 else offsets
+
+
+def _groups(address: Array, lanes: Array, width: int, choose: Chooser) -> list[tuple[Region, Array]]:
+    """Lanes grouped by the region their address lies in; every access is checked."""
     groups: dict[int, tuple[Region, list[int]]] = {}
     for lane in lanes.tolist():
-        region = choose(int(address[lane]))
+        at = int(address[lane])
+        region = choose(at)
+        region.check(at, width)
         groups.setdefault(id(region), (region, []))[1].append(lane)
     return [(region, np.array(members)) for region, members in groups.values()]
-
-
-_ALL = np.arange(WARP)
-
-
-def lane_index(mask: int) -> Array:
-    """Lane numbers of a mask as an index array."""
-    return _ALL if mask == FULL else np.array(lanes_of(mask))
 
 
 def load(address: Value, mask: int, size: int, count: int, choose: Chooser) -> Any:
@@ -237,17 +227,26 @@ def load(address: Value, mask: int, size: int, count: int, choose: Chooser) -> A
     -------
     One value, or a sequence of `count` values.
     """
+    width = size * count
     if address.__class__ is not np.ndarray:
         values = choose(address).load_one(address, size, count)
         return values[0] if count == 1 else values
     lanes = lane_index(mask)
-    groups = _groups(address, lanes, choose)
-    if len(groups) == 1 and mask == FULL:
-        return groups[0][0].load_lanes(address, size, count)
+    chosen = address if mask == FULL else address[lanes]
+    region = choose(int(chosen[0]))
+    offsets = _offsets(region, chosen, width)
+    if offsets is not None:
+        groups = [(lanes, region.gather(offsets, size, count))]
+        if mask == FULL:
+            return groups[0][1]
+    else:
+        groups = [
+            (members, each.gather((address[members] - each.origin).astype(np.int64), size, count))
+            for each, members in _groups(address, lanes, width, choose)
+        ]
     shape = (WARP, 2) if size == 16 else (WARP,) if count == 1 else (count, WARP)
     out = np.zeros(shape, np.uint64 if size == 16 else DTYPES[8 * size])
-    for region, members in groups:
-        found = region.load_lanes(address[members], size, count)
+    for members, found in groups:
         if size == 16 or count == 1:
             out[members] = found
         else:
@@ -258,29 +257,33 @@ def load(address: Value, mask: int, size: int, count: int, choose: Chooser) -> A
 def store(address: Value, mask: int, size: int, values: Sequence[Value], choose: Chooser) -> None:
     """Store elements of `size` bytes per lane."""
     count = len(values)
-    varying = [v.__class__ is np.ndarray for v in values]
     if address.__class__ is not np.ndarray:
-        if any(varying):  # every lane writes the same place; one of them wins
-            last = lanes_of(mask)[-1]
-            values = [
-                (int(v[last, 0]) | int(v[last, 1]) << 64 if size == 16 else int(v[last])) if vary else v
-                for v, vary in zip(values, varying, strict=True)
-            ]
-        choose(address).store_one(address, size, values)
+        last = mask.bit_length() - 1  # every lane writes the same place; one of them wins
+        choose(address).store_one(address, size, [lane_value(v, last) for v in values])
         return
     lanes = lane_index(mask)
-    if size == 16:
-        value = values[0]
-        data = value if varying[0] else np.tile(np.array([value & (1 << 64) - 1, value >> 64], np.uint64), (WARP, 1))
-    elif count == 1:
-        data = values[0] if varying[0] else np.full(WARP, values[0], DTYPES[8 * size])
-    else:
-        data = np.empty((count, WARP), DTYPES[8 * size])
-        for k, value in enumerate(values):
-            data[k] = value
-    for region, members in _groups(address, lanes, choose):
-        if members is _ALL:
-            region.store_lanes(address, size, count, data)
-        else:
-            part = data[members] if size == 16 or count == 1 else data[:, members]
-            region.store_lanes(address[members], size, count, part)
+    data = _stacked(size, values)
+    whole = mask == FULL
+    chosen = address if whole else address[lanes]
+    region = choose(int(chosen[0]))
+    offsets = _offsets(region, chosen, size * count)
+    if offsets is not None:
+        region.scatter(offsets, size, count, data if whole else _pick(data, lanes, size, count))
+        return
+    for each, members in _groups(address, lanes, size * count, choose):
+        at = (address[members] - each.origin).astype(np.int64)
+        each.scatter(at, size, count, _pick(data, members, size, count))
+
+
+def _stacked(size: int, values: Sequence[Value]) -> Array:
+    """Values of all elements and lanes: (lanes,), (elements, lanes), or (lanes, 2) uint64 for 16-byte elements."""
+    if len(values) == 1:
+        return spread(values[0], 8 * size)
+    data = np.empty((len(values), WARP), DTYPES[8 * size])
+    for k, value in enumerate(values):
+        data[k] = value
+    return data
+
+
+def _pick(data: Array, lanes: Array, size: int, count: int) -> Array:
+    return data[lanes] if size == 16 or count == 1 else data[:, lanes]

@@ -158,8 +158,13 @@ class Function:
         arithmetic = (EXACT, EXACT) if numerics == "exact" else (TCGEN05, TCGEN05_MXF4)
         symbols = _place_globals(self._text, memory)
         machine = Machine(self._program, config, memory, params, symbols, arithmetic, monitor)
-        with np.errstate(all="ignore"):
-            machine.run()
+        try:
+            with np.errstate(all="ignore"):
+                machine.run()
+        except EmulationError as error:
+            if monitor is not None:
+                error.found(monitor.hazards())
+            raise
         for array, buffer in in_place:
             _update(array, buffer)
         hazards = monitor.hazards() if monitor is not None else ()
