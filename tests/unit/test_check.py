@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -101,6 +102,8 @@ def test_a_refusal_lists_every_miss_and_carries_them() -> None:
     assert isinstance(error, ValueError)
     assert isinstance(error, BlasdxError)
     assert "together: report.fixed('utcmma', allow={'precision', 'type', 'sm'})" in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.misses, again.report) == (str(error), error.misses, error.report)
 
 
 def test_rules_of_every_path_are_counted_apart() -> None:

@@ -181,6 +181,12 @@ def test_a_path_does_not_depend_on_what_fits() -> None:
     assert check(huge).path == "utcmma"
 
 
+def test_a_tile_of_which_neither_side_fits_is_told_both() -> None:
+    tall = check(CARD.with_(Size(2**32 - 1, 1000, 64)))
+    (miss,) = (finding for finding in tall.misses("utcmma") if finding.gate == "tensor-memory")
+    assert miss.fixes == ("Size(256, 256, 64)",)
+
+
 # ---- operands
 
 

@@ -149,13 +149,17 @@ def _tensor_memory(query: Query) -> Verdict:
 
 
 def _fitting(descriptor: Descriptor) -> tuple[Size, ...]:
-    """The widest N for this M, and the nearest M for this N."""
+    """The widest N for this M, and the nearest M for this N; where neither exists, the nearest M with its widest N."""
     m, n = descriptor.m, descriptor.n
-    narrower = [value for value in legal_n(descriptor) if columns(m, value) <= COLUMNS][-1:]
-    other_m = sorted((value for value in LEGAL_M if columns(value, n) <= COLUMNS), key=lambda value: ratio(m, value))[
-        :1
-    ]
-    return (*(resized(descriptor, n=value) for value in narrower), *(resized(descriptor, m=value) for value in other_m))
+    near = sorted(LEGAL_M, key=lambda value: ratio(m, value))
+    other_m = [resized(descriptor, m=value) for value in near if columns(value, n) <= COLUMNS][:1]
+    found = (*_widest(descriptor, m), *other_m)
+    return found or _widest(descriptor, near[0])
+
+
+def _widest(descriptor: Descriptor, m: int) -> tuple[Size, ...]:
+    fitting = [n for n in legal_n(descriptor) if columns(m, n) <= COLUMNS]
+    return tuple(resized(descriptor, m=m, n=n) for n in fitting[-1:])
 
 
 def _tf32(query: Query) -> bool:
