@@ -109,6 +109,23 @@ def _dump(operators: tuple[Operator, ...]) -> dict[str, Any]:
     return {type(member).__name__: member.model_dump(mode="json") for member in operators}
 
 
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its references to its own definitions resolved, so that it can stand inside another."""
+    definitions = schema.pop("$defs", {})
+    for name, field in schema["properties"].items():
+        reference = field.pop("$ref", "").rpartition("/")[2]
+        schema["properties"][name] = definitions.get(reference, {}) | field
+    return schema
+
+
+class _ByName:
+    """JSON Schema of what `_dump` writes, made when somebody asks for it."""
+
+    def __get_pydantic_json_schema__(self, core: object, handler: object) -> dict[str, Any]:
+        properties = {kind.__name__: _inlined(kind.model_json_schema()) for kind in OPERATORS}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
 class Descriptor(BaseModel):
     """A tile-level matrix product, complete or half-built.
 
@@ -121,7 +138,7 @@ class Descriptor(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    operators: Annotated[tuple[Operator, ...], BeforeValidator(_load), PlainSerializer(_dump)] = ()
+    operators: Annotated[tuple[Operator, ...], BeforeValidator(_load), PlainSerializer(_dump), _ByName()] = ()
 
     def __init__(self, *operators: Operator | Descriptor, **fields: Any) -> None:
         if operators:

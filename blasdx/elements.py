@@ -106,9 +106,7 @@ class Element:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            _validate, serialization=core_schema.to_string_ser_schema(), ref="blasdx.Element"
-        )
+        return core_schema.no_info_plain_validator_function(_validate, serialization=core_schema.to_string_ser_schema())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, Any]:

@@ -150,6 +150,12 @@ def test_json_is_operators_by_name() -> None:
     }
 
 
+def test_the_json_schema_describes_what_is_written() -> None:
+    written = Descriptor.model_json_schema()["properties"]["operators"]["properties"]
+    for name, fields in CARD.model_dump()["operators"].items():
+        assert set(written[name]["properties"]) == set(fields)
+
+
 def test_broken_json_is_refused_by_name() -> None:
     with pytest.raises(pydantic.ValidationError, match="no operator is called 'Siez'; operators are Size"):
         Descriptor.model_validate({"operators": {"Siez": {}}})
