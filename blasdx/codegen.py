@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from blasdx.errors import RenderError
 from blasdx.paths.context import KernelContext
 from blasdx.paths.utcmma import context as utcmma
+from blasdx.paths.wgmma import context as wgmma
 from blasdx.plan import PipelinePlan
 
 
@@ -47,7 +48,10 @@ class KernelSource(BaseModel):
         return self.text
 
 
-_CONTEXTS: dict[str, Callable[[PipelinePlan], KernelContext]] = {"utcmma": utcmma.context}
+_CONTEXTS: dict[str, Callable[[PipelinePlan], KernelContext]] = {
+    "utcmma": utcmma.context,
+    "wgmma": wgmma.context,
+}
 
 
 def render(plan: PipelinePlan) -> KernelSource:
@@ -107,7 +111,7 @@ def _symbol(name: str) -> str:
 
 # ---- device library ------------------------------------------------------------------------------------------------
 
-_FUNCTION_FILES = ("warp", "mbarrier", "tma", "tcgen05", "tmem_load")
+_FUNCTION_FILES = ("convert", "warp", "mbarrier", "tma", "wgmma", "tcgen05", "tmem_load")
 _FUNCTION = re.compile(r"^__device__ __forceinline__ .*?(\w+)\(", re.MULTILINE)
 
 
@@ -131,7 +135,7 @@ def device_library(kernel: str) -> tuple[str, str]:
     chosen: list[str] = []
     text = kernel
     for name, block in reversed(_functions()):
-        if re.search(rf"\b{name}\(", text):
+        if re.search(rf"\b{name}[(<]", text):
             chosen.append(block)
             text += block
     heading = "// ---- PTX: one instruction, one function ".ljust(120, "-")

@@ -254,8 +254,15 @@ def _store() -> FileStreamProgramCache | None:
 
 
 def _key(source: KernelSource, version: tuple[int, int]) -> str:
-    parts = (source.text, source.entry, source.plan.target, repr(version), *_OPTIONS, metadata.version("blasdx"))
+    parts = (source.text, source.entry, source.plan.target, repr(version), *_OPTIONS, _library_version())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _library_version() -> str:
+    try:
+        return metadata.version("blasdx")
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return "checkout"
 
 
 def _read(store: FileStreamProgramCache | None, key: str, source: KernelSource) -> _Products | None:

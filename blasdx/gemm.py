@@ -15,7 +15,7 @@ from blasdx.codegen import render
 from blasdx.compiler import CompiledKernel, compile
 from blasdx.descriptor import Descriptor, promote
 from blasdx.devices import Device, Launch, StructArgument, TensorMapArgument, select
-from blasdx.operands import Product, bind, matrix
+from blasdx.operands import TMA_ALIGNMENT, Product, bind, matrix
 from blasdx.operators import Operator, row_major
 from blasdx.pipeline import suggest_pipeline
 from blasdx.plan import PipelinePlan
@@ -91,11 +91,12 @@ class Gemm:
             view("b", b),
             None if c is None else view("c", c),
             None if out is None else view("out", out),
+            output=self.kernel.source.plan.output,
             alpha=alpha,
             beta=beta,
         )
         if product.out is None:
-            order, element = self.descriptor.arrangement.c, self.descriptor.c_value_type
+            order, element = self.descriptor.arrangement.c, self.kernel.source.plan.output
             shape = (product.m, product.n)
             new = self.device.empty(shape, element, row_major=order is row_major, stream=stream)
             product = replace(product, out=matrix(view("out", new), order))
@@ -141,8 +142,11 @@ def gemm(
     return Gemm(kernel, device)(a, b, c, alpha=alpha, beta=beta, out=out, stream=stream)
 
 
-def arguments(plan: PipelinePlan, product: Product) -> tuple[TensorMapArgument, TensorMapArgument, StructArgument]:
-    """The parameters of a kernel, in order: the maps of a and b, and the struct that says what to do with them."""
+def arguments(plan: PipelinePlan, product: Product) -> tuple[TensorMapArgument | StructArgument, ...]:
+    """The parameters of a kernel, in order.
+
+    The maps of a and b; where the path stores C through TMA, the map of out; the struct that says what to do with them.
+    """
     out, c = product.result, product.c
 
     def pack(out_address: int, c_address: int) -> bytes:
@@ -161,4 +165,11 @@ def arguments(plan: PipelinePlan, product: Product) -> tuple[TensorMapArgument, 
     struct = StructArgument((out.operand, c.operand if c else None), pack)
     a_map = plan.a.tensor_map(product.m, product.k, product.a.ld)
     b_map = plan.b.tensor_map(product.n, product.k, product.b.ld)
-    return TensorMapArgument(product.a.operand, a_map), TensorMapArgument(product.b.operand, b_map), struct
+    maps = (TensorMapArgument(product.a.operand, a_map), TensorMapArgument(product.b.operand, b_map))
+    if plan.staging is None or plan.descriptor.arrangement.c is not row_major:
+        return (*maps, struct)
+    if (out.operand.address | out.stride) % TMA_ALIGNMENT:
+        # The kernel sees the same numbers and does not look at the map then.
+        return (*maps, StructArgument((), lambda: bytes(128)), struct)
+    out_map = plan.staging.tensor_map(product.m, product.n, out.ld)
+    return (*maps, TensorMapArgument(out.operand, out_map), struct)

@@ -138,6 +138,7 @@ def bind(
     c: Operand | None = None,
     out: Operand | None = None,
     *,
+    output: Element | None = None,
     alpha: object = 1.0,
     beta: object = None,
 ) -> Product:
@@ -149,6 +150,8 @@ def bind(
         Gives element types, arrangement and the alignment that a and b promise.
     a, b, c, out : Operand
         (m, k), (k, n), (m, n), (m, n); c and out may be left out, and may be the same array.
+    output : Element, optional
+        Element type of c and out; the descriptor's C type when left out.
     alpha, beta : real number
         Rounded to f32. beta is 0 when c is left out, and has to be given when it is not.
 
@@ -166,8 +169,8 @@ def bind(
     checks = (
         (a, (m, k), descriptor.a_value_type, arrangement.a, descriptor.alignment.a),
         (b, (b.shape[0], n), descriptor.b_value_type, arrangement.b, descriptor.alignment.b),
-        (c, (m, n), descriptor.c_value_type, arrangement.c, None),
-        (out, (m, n), descriptor.c_value_type, arrangement.c, None),
+        (c, (m, n), output or descriptor.c_value_type, arrangement.c, None),
+        (out, (m, n), output or descriptor.c_value_type, arrangement.c, None),
     )
     bound: dict[str, Matrix] = {}
     for operand, shape, element, order, alignment in checks:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from blasdx.descriptor import Descriptor
+from blasdx.elements import Element
 from blasdx.errors import PlanError
 from blasdx.operators import Operator
 from blasdx.paths import OperandSpec, PathName, PathReport, check
 from blasdx.paths.utcmma import planner as utcmma
+from blasdx.paths.wgmma import planner as wgmma
 from blasdx.plan import PipelinePlan
 
 MAX_DEPTH = 16
@@ -18,11 +21,18 @@ MAX_DEPTH = 16
 class Planner(Protocol):
     """What a path offers: the plan of a descriptor at one depth, whether or not it fits in shared memory."""
 
-    def __call__(self, descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
+    def __call__(self, descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
 
 
-_PLANNERS: dict[PathName, Planner] = {"utcmma": utcmma.plan}
+class DepthPlanner(Protocol):
+    """A planner that only wants to know how deep."""
+
+    def __call__(self, *, depth: int) -> PipelinePlan:
+        """The plan at this depth."""
+
+
+_PLANNERS: dict[PathName, Planner] = {"utcmma": utcmma.plan, "wgmma": wgmma.plan}
 
 
 def suggest_pipeline(
@@ -32,6 +42,7 @@ def suggest_pipeline(
     *,
     depth: int | None = None,
     scratch: int = 0,
+    output: object = None,
     strict: bool = False,
 ) -> PipelinePlan:
     """Plan the kernel of a descriptor.
@@ -47,6 +58,8 @@ def suggest_pipeline(
         Stages in shared memory, 1 to 16; the deepest that fits when left out.
     scratch
         Bytes of shared memory the kernel itself wants behind the pipeline's buffer.
+    output
+        Element type of C in memory where it is not the accumulator's; f16 and bf16 besides f32 on wgmma.
     strict
         Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
         than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
@@ -64,14 +77,15 @@ def suggest_pipeline(
     complete = report.descriptor
     if not report.supported:
         _refuse(report)
-    planner = _PLANNERS[report.path]
     if a is not None and b is not None:
         problem = _Problem(complete, OperandSpec.of(a), OperandSpec.of(b))
         problem.require_one_k()
         if strict:
             problem.require_whole_tiles()
             problem.require_alignment()
-    plan = _deepest(planner, complete, scratch) if depth is None else _at(planner, complete, depth, scratch)
+    element = complete.c_value_type if output is None else Element.of(output)
+    planner = partial(_PLANNERS[report.path], complete, scratch=scratch, output=element)
+    plan = _deepest(planner) if depth is None else _at(planner, depth)
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)
     return plan
@@ -102,21 +116,21 @@ def _is_int(value: object) -> bool:
 # ---- depth ---------------------------------------------------------------------------------------------------------
 
 
-def _deepest(planner: Planner, descriptor: Descriptor, scratch: int) -> PipelinePlan:
-    plans = (planner(descriptor, depth=depth, scratch=scratch) for depth in range(MAX_DEPTH, 0, -1))
+def _deepest(planner: DepthPlanner) -> PipelinePlan:
+    plans = (planner(depth=depth) for depth in range(MAX_DEPTH, 0, -1))
     fitting = next((plan for plan in plans if plan.smem_total <= plan.smem_limit), None)
-    return fitting or _at(planner, descriptor, 1, scratch)
+    return fitting or _at(planner, 1)
 
 
-def _at(planner: Planner, descriptor: Descriptor, depth: int, scratch: int) -> PipelinePlan:
-    plan = planner(descriptor, depth=depth, scratch=scratch)
+def _at(planner: DepthPlanner, depth: int) -> PipelinePlan:
+    plan = planner(depth=depth)
     if plan.smem_total > plan.smem_limit:
         stages = f"{depth} stage{'s' * (depth > 1)} x {plan.stage_bytes:,} B"
         rest = plan.smem_total - depth * plan.stage_bytes
         raise PlanError(
             f"no pipeline fits: {stages} + {rest:,} B of barriers, handle and scratch = {plan.smem_total:,} B of "
             f"shared memory, {plan.smem_total - plan.smem_limit:,} B more than the {plan.smem_limit:,} B a block may "
-            f"have on SM {descriptor.sm.arch}; {_advice(planner, descriptor, depth, scratch)}",
+            f"have on SM {plan.descriptor.sm.arch}; {_advice(planner, depth, plan.scratch)}",
             code="shared_memory",
             needed=plan.smem_total,
             available=plan.smem_limit,
@@ -124,9 +138,9 @@ def _at(planner: Planner, descriptor: Descriptor, depth: int, scratch: int) -> P
     return plan
 
 
-def _advice(planner: Planner, descriptor: Descriptor, depth: int, scratch: int) -> str:
+def _advice(planner: DepthPlanner, depth: int, scratch: int) -> str:
     for shallower in range(depth - 1, 0, -1):
-        if (plan := planner(descriptor, depth=shallower, scratch=scratch)).smem_total <= plan.smem_limit:
+        if (plan := planner(depth=shallower)).smem_total <= plan.smem_limit:
             return f"depth={shallower} fits"
     return "choose a smaller tile" + (" or less scratch" if scratch else "")
 

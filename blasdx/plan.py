@@ -9,9 +9,10 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from blasdx.descriptor import Descriptor
-from blasdx.layout.operand import OperandTile
 from blasdx.elements import Element
+from blasdx.layout.operand import OperandTile
 from blasdx.layout.registers import WarpgroupTile
+from blasdx.layout.staging import StagingTile
 from blasdx.layout.storage import round_up, shared_storage
 from blasdx.layout.tensor_memory import AccumulatorTile
 
@@ -84,13 +85,21 @@ class MmaLoop(_Value):
     k: int
     blocks: int
     steps: int
-    instruction_descriptor: int
     mnemonic: str
+    instruction_descriptor: int | None = None
 
     @property
     def count(self) -> int:
         """Instructions a K block."""
         return self.blocks * self.steps
+
+
+class RegisterSplit(_Value):
+    """Registers a thread: what the block is launched with, what the loading warps keep, what the others claim."""
+
+    launched: int
+    load: int
+    math: int
 
 
 class PipelinePlan(_Value):
@@ -108,6 +117,8 @@ class PipelinePlan(_Value):
     b: OperandTile
     accumulator: AccumulatorTile | WarpgroupTile
     output: Element
+    staging: StagingTile | None = None
+    register_split: RegisterSplit | None = None
     mma: MmaLoop
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -122,14 +133,21 @@ class PipelinePlan(_Value):
 
     @property
     def buffer_size(self) -> int:
-        """Bytes of shared memory the pipeline itself uses: stages, barriers and the tensor-memory handle."""
+        """Bytes of shared memory the pipeline itself uses: stages, barriers and the tensor-memory handle.
+
+        Not the staging buffers of C, which are the kernel's own.
+        """
+        return self._regions_end - (self.region("staging").size if self.staging else 0)
+
+    @property
+    def _regions_end(self) -> int:
         last = self.regions[-1]
         return last.offset + last.size
 
     @property
     def smem_total(self) -> int:
         """Dynamic shared memory of a launch in bytes: the storage calculator's sum of buffer and scratch."""
-        return smem_total(self.buffer_alignment, self.buffer_size, self.scratch)
+        return smem_total(self.buffer_alignment, self._regions_end, self.scratch)
 
     @property
     def block_dim(self) -> int:
@@ -190,7 +208,9 @@ class PipelinePlan(_Value):
     def __str__(self) -> str:
         d, mma, acc = self.descriptor, self.mma, self.accumulator
         threads = " + ".join(f"{role.threads} {role.name}" for role in self.roles)
-        overhead = f"{self.buffer_size - self.depth * self.stage_bytes:,} B of barriers and handle"
+        staging = self.region("staging").size if self.staging else 0
+        overhead = f"{self.buffer_size - self.depth * self.stage_bytes:,} B of barriers"
+        overhead += f" + {staging:,} B of staging for C" if staging else " and handle"
         scratch = f" + {self.scratch:,} B of scratch" if self.scratch else ""
         rows = {
             "threads": f"{self.block_dim} = {threads}",

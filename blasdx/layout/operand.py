@@ -40,7 +40,7 @@ class OperandTile(BaseModel):
     def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int) -> Self:
         """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent."""
         contiguous = (k if major is Major.K else rows) * element.bits // 8
-        swizzle = next(mode for mode in _WIDEST_FIRST if contiguous % mode.span == 0)
+        swizzle = next(mode for mode in WIDEST_FIRST if contiguous % mode.span == 0)
         return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle)
 
     @property
@@ -135,4 +135,5 @@ class OperandTile(BaseModel):
         return MMA_K_BYTES * 8 // self.element.bits
 
 
-_WIDEST_FIRST = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
+WIDEST_FIRST = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
+"""Swizzle modes by span, 128 bytes first."""

@@ -64,7 +64,7 @@ class WarpgroupTile(BaseModel):
 
     @property
     def registers(self) -> int:
-        """Registers a thread holds of one instruction's accumulator: one an element, one for two where it has 16 bits."""
+        """Registers a thread holds of one instruction's accumulator: one an element, or one for two of 16 bits."""
         return self.mma_n // 2 * self.element.bits // 32
 
     @property

@@ -8,7 +8,6 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from blasdx.arguments import PROBLEM_BYTES
-from blasdx.elements import Element, bf16, f16, f32, s32
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.operand import OperandTile
 from blasdx.operators import row_major
@@ -16,8 +15,6 @@ from blasdx.plan import Barrier, MmaLoop, PipelinePlan, Region, Role
 
 BAND = 16
 """Tiles along M that are visited together, column by column."""
-
-_CUDA_TYPE: dict[Element, str] = {f32: "float", f16: "__half", bf16: "__nv_bfloat16", s32: "int"}
 
 
 class OperandContext(BaseModel):
@@ -90,7 +87,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "threads": plan.block_dim,
         "smem_total": plan.smem_total,
         "problem_bytes": PROBLEM_BYTES,
-        "output": _CUDA_TYPE[plan.output],
+        "output": plan.output.name,
         "c_row_major": d.arrangement.c is row_major,
         "roles": plan.roles,
         "barriers": plan.barriers,

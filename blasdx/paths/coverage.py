@@ -13,6 +13,7 @@ from blasdx.paths.rules import PathName
 
 KERNELS: dict[PathName, tuple[Precision, ...]] = {
     "utcmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
+    "wgmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
 }
 """By path, the types that the templates render."""
 
@@ -30,6 +31,8 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
         found.append(f"{path} has no kernel")
     elif descriptor.precision not in precisions:
         found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
+    if path == "wgmma" and descriptor.block_threads == 1024:
+        found.append("BlockDim(1024) has no kernel; a block has no room for the 128 threads that load")
     if descriptor.blocks_per_cluster != (1, 1):
         found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")
     bits = descriptor.required_mantissa_bits

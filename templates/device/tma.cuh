@@ -10,3 +10,25 @@ __device__ __forceinline__ void tma_load_2d(u32 destination, const TensorMap& ma
       "l"(&map), "r"(inner), "r"(outer), "r"(barrier)
       : "memory");
 }
+
+// Copies one box from shared memory, whose writers have fenced; what lies outside the tensor is not written.
+__device__ __forceinline__ void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 source) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(inner),
+               "r"(outer), "r"(source)
+               : "memory");
+}
+
+// Makes a group of this thread's stores since the last one.
+__device__ __forceinline__ void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until all but the newest kPending groups of this thread have read their sources.
+template <u32 kPending>
+__device__ __forceinline__ void bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all but the newest kPending groups of this thread are complete.
+template <u32 kPending>
+__device__ __forceinline__ void bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}

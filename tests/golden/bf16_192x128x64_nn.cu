@@ -27,6 +27,7 @@
 
 // Fixed-width names for the integer types a kernel counts and addresses with.
 using u8 = unsigned char;
+using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 

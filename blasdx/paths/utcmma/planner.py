@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from blasdx import arch
 from blasdx.descriptor import Descriptor
+from blasdx.elements import Element
 from blasdx.errors import PlanError
 from blasdx.layout.descriptors import Major, instruction_descriptor, mma_kind
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
@@ -19,14 +20,16 @@ HANDLE_BYTES = 4
 _SASS_MNEMONIC = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "f8f6f4": "UTCQMMA", "i8": "UTCIMMA"}
 
 
-def plan(descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
+def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
 
     Raises
     ------
     PlanError
-        When an operand's rows have no layout yet.
+        When an operand's rows or the output have no kernel yet.
     """
+    if output is not descriptor.c_value_type:
+        raise PlanError(f"no kernel yet that stores {output}: C has the accumulator's type", code="no_kernel")
     accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
     a, b = operand_tiles(descriptor)
     barriers = _barriers(depth, accumulator.stages)
@@ -39,7 +42,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int) -> PipelinePlan:
         a=a,
         b=b,
         accumulator=accumulator,
-        output=descriptor.c_value_type,
+        output=output,
         mma=_mma(descriptor, a, b, accumulator),
         roles=_ROLES,
         barriers=barriers,
@@ -79,8 +82,8 @@ def _refuse_narrow(tile: OperandTile, row_name: str) -> NoReturn:
     dimension, extent = ("K", tile.k) if tile.major is Major.K else (row_name, tile.rows)
     item = tile.element.itemsize
     raise PlanError(
-        f"no kernel yet for a {tile.major} {tile.name} tile with {dimension} = {extent}: its rows of {extent} x {item} B "
-        f"= {extent * item} B are no whole 128-byte spans; choose {dimension} a multiple of {128 // item}",
+        f"no kernel yet for a {tile.major} {tile.name} tile with {dimension} = {extent}: its rows of "
+        f"{extent} x {item} B = {extent * item} B are no whole 128-byte spans; choose {dimension} a multiple of {128 // item}",
         code="operand_span",
     )
 

@@ -1,0 +1,45 @@
+"""C on its way out: chunks in shared memory that TMA stores."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from blasdx.elements import Element
+from blasdx.layout.operand import WIDEST_FIRST
+from blasdx.layout.swizzle import Swizzle
+from blasdx.layout.tensor_map import TensorMapSpec
+
+
+class StagingTile(BaseModel):
+    """A chunk of ``rows`` x ``columns`` elements of C, each row one swizzled span."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    element: Element
+    rows: int
+    columns: int
+    swizzle: Swizzle
+
+    @classmethod
+    def of(cls, element: Element, *, rows: int, divides: int) -> Self:
+        """The widest chunk whose columns divide ``divides`` columns."""
+        item = element.bits // 8
+        swizzle = next(mode for mode in WIDEST_FIRST if divides * item % mode.span == 0)
+        return cls(element=element, rows=rows, columns=swizzle.span // item, swizzle=swizzle)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the chunk."""
+        return self.rows * self.swizzle.span
+
+    def tensor_map(self, m: int, n: int, leading_dimension: int) -> TensorMapSpec:
+        """The tensor map of a whole row-major m x n C whose rows are ``leading_dimension`` elements apart."""
+        return TensorMapSpec(
+            element=self.element,
+            dims=(n, m),
+            strides_bytes=(leading_dimension * self.element.bits // 8,),
+            box=(self.columns, self.rows),
+            swizzle=self.swizzle,
+        )

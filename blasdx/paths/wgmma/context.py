@@ -1,0 +1,91 @@
+"""The wgmma templates' context."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import ClassVar
+
+from blasdx.elements import Element, bf16, f16, f32
+from blasdx.layout.descriptors import Generation, Major
+from blasdx.layout.registers import WarpgroupTile
+from blasdx.layout.staging import StagingTile
+from blasdx.layout.swizzle import Swizzle
+from blasdx.paths.context import KernelContext, OperandContext, common_fields
+from blasdx.paths.wgmma.planner import STAGING_BUFFERS
+from blasdx.plan import PipelinePlan
+
+_OUTPUT_TYPE: dict[Element, str] = {f32: "float", bf16: "u16", f16: "u16"}
+_SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 0}
+
+
+class Context(KernelContext):
+    """What only the wgmma templates see."""
+
+    sections: ClassVar[tuple[str, ...]] = (
+        "wgmma/storage",
+        "pipeline/problem",
+        "pipeline/tma_load",
+        "wgmma/multiply",
+        "wgmma/epilogue",
+        "wgmma/kernel",
+    )
+
+    accumulator: WarpgroupTile
+    instruction: str
+    register_lines: tuple[str, ...]
+    register_operands: str
+    tail: str
+    staging: StagingTile
+    staging_buffers: int
+    swizzle_rows: int
+    output_type: str
+    output_bits: int
+    math_registers: int
+    load_registers: int
+
+
+def context(plan: PipelinePlan) -> Context:
+    """The context of a wgmma plan."""
+    accumulator, mma, staging, split = plan.registers, plan.mma, plan.staging, plan.register_split
+    assert staging is not None
+    assert split is not None
+    precision = plan.descriptor.precision
+    return Context(
+        **common_fields(plan),
+        operands=(
+            OperandContext.of(plan.a, "row", Generation.WGMMA, block_rows=mma.m),
+            OperandContext.of(plan.b, "column", Generation.WGMMA, block_rows=mma.n),
+        ),
+        accumulator=accumulator,
+        instruction=f"m64n{mma.n}k{mma.k}.{precision.c}.{precision.a}.{precision.b}",
+        register_lines=_register_lines(accumulator.registers),
+        register_operands=_register_operands(accumulator.registers),
+        tail=_tail(plan),
+        staging=staging,
+        staging_buffers=STAGING_BUFFERS,
+        swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
+        output_type=_OUTPUT_TYPE[plan.output],
+        output_bits=plan.output.bits,
+        math_registers=split.math,
+        load_registers=split.load,
+    )
+
+
+def _register_lines(count: int) -> tuple[str, ...]:
+    names = ", ".join(f"%{i}" for i in range(count))
+    return tuple(textwrap.wrap("{" + names + "},", 100))
+
+
+def _register_operands(count: int) -> str:
+    return (
+        (",\n" + " " * 8).join(textwrap.wrap(", ".join(f'"+r"(d[{i}])' for i in range(count)), 100)).replace(",,", ",")
+    )
+
+
+def _tail(plan: PipelinePlan) -> str:
+    """What follows the descriptors: scale-d, the signs of A and B, and for 16-bit types their transposition."""
+    if not plan.descriptor.precision.a.is_float:
+        return "p"
+    if plan.descriptor.precision.a.bits != 16:
+        return "p, 1, 1"
+    return f"p, 1, 1, {int(plan.a.major is Major.MN)}, {int(plan.b.major is Major.MN)}"

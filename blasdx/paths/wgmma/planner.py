@@ -1,0 +1,158 @@
+"""The wgmma pipeline's plan: warpgroups that multiply and store, one more that loads."""
+
+from __future__ import annotations
+
+from blasdx import arch
+from blasdx.descriptor import Descriptor
+from blasdx.elements import Element
+from blasdx.errors import PlanError
+from blasdx.layout.descriptors import Major
+from blasdx.layout.operand import MMA_K_BYTES, OperandTile
+from blasdx.layout.registers import ROWS, WarpgroupTile
+from blasdx.layout.staging import StagingTile
+from blasdx.layout.swizzle import Swizzle
+from blasdx.operators import row_major
+from blasdx.paths.wgmma.gates import WARPGROUPS
+from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, RegisterSplit, Role, regions
+
+STAGING_BUFFERS = 2
+"""Chunks of C a warpgroup has in shared memory: one is filled while TMA still reads the other."""
+
+WARPS = 4
+"""Warps of a warpgroup."""
+
+REGISTER_FILE = 65536
+"""32-bit registers of an SM (CUDA C++ Programming Guide, technical specifications)."""
+
+MAX_CLAIM = 240
+"""What a warpgroup claims at most: setmaxnreg takes multiples of 8 up to 256, of which ptxas keeps some back."""
+
+_SASS_MNEMONIC = {"f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA"}
+
+
+def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
+    """Lay out the pipeline of a descriptor that passes the wgmma gates, whether or not it fits in shared memory.
+
+    Raises
+    ------
+    PlanError
+        When the accumulator does not fit in the registers.
+    """
+    precision, order = descriptor.precision, descriptor.arrangement
+    groups_m, groups_n = WARPGROUPS[descriptor.block_threads or 0]
+    accumulator = WarpgroupTile(
+        m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c
+    )
+    split = _registers(descriptor, accumulator)
+    a = OperandTile.of(
+        "A", precision.a, Major.K if order.a is row_major else Major.MN, rows=descriptor.m, k=descriptor.k
+    )
+    b = OperandTile.of(
+        "B", precision.b, Major.MN if order.b is row_major else Major.K, rows=descriptor.n, k=descriptor.k
+    )
+    staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n)
+    roles = _roles(accumulator.groups)
+    barriers = _barriers(depth, accumulator.groups)
+    return PipelinePlan(
+        descriptor=descriptor,
+        path="wgmma",
+        target=arch.of(descriptor.sm.arch).target(descriptor.sm.modifier),
+        depth=depth,
+        scratch=scratch,
+        a=a,
+        b=b,
+        accumulator=accumulator,
+        output=output,
+        staging=staging,
+        register_split=split,
+        mma=_mma(descriptor, accumulator),
+        roles=roles,
+        barriers=barriers,
+        regions=regions(
+            ("staging", Swizzle.B128.period, accumulator.groups * STAGING_BUFFERS * staging.bytes),
+            ("a", a.swizzle.period, depth * a.bytes),
+            ("b", b.swizzle.period, depth * b.bytes),
+            *((barrier.name, 8, barrier.size) for barrier in barriers),
+        ),
+        buffer_alignment=Swizzle.B128.period,
+        smem_limit=arch.of(descriptor.sm.arch).smem_optin,
+    )
+
+
+def _registers(descriptor: Descriptor, accumulator: WarpgroupTile) -> RegisterSplit:
+    """What the loading warpgroup keeps and what each multiplying one claims of the block's registers.
+
+    Both are multiples of 8; together they are no more than the block was launched with, or the claim waits for ever.
+    """
+    groups = accumulator.groups
+    launched = min(REGISTER_FILE // (128 * (groups + 1)), 255) // 8 * 8
+    load = 40 if groups <= 2 else 24
+    math = min(((groups + 1) * launched - load) // groups // 8 * 8, MAX_CLAIM)
+    held = accumulator.row_blocks * accumulator.column_blocks * accumulator.registers
+    if held + _WORKING_REGISTERS > math:
+        raise PlanError(
+            f"no kernel for {descriptor.size} on {descriptor.block_threads} threads: an accumulator of "
+            f"{accumulator.rows} x {accumulator.columns} a warpgroup is {held} registers a thread, and {math} less {_WORKING_REGISTERS} for "
+            f"everything else is {math - _WORKING_REGISTERS}; choose a smaller tile or a larger BlockDim",
+            code="registers",
+            needed=held,
+            available=math - _WORKING_REGISTERS,
+        )
+    return RegisterSplit(launched=launched, load=load, math=math)
+
+
+_WORKING_REGISTERS = 40
+"""What the loop and the epilogue need besides the accumulator without spilling; found by compiling."""
+
+
+def _roles(groups: int) -> tuple[Role, Role]:
+    return (
+        Role(
+            name="math",
+            first_warp=0,
+            warps=WARPS * groups,
+            issuers=WARPS * groups,
+            task="A x B -> registers -> shared memory -> C",
+        ),
+        Role(
+            name="tma_load",
+            first_warp=WARPS * groups,
+            warps=WARPS,
+            issuers=1,
+            task="A and B -> shared memory; three warps only hand their registers back",
+        ),
+    )
+
+
+def _barriers(depth: int, groups: int) -> tuple[Barrier, Barrier]:
+    math, load = _roles(groups)
+    return (
+        Barrier(
+            name="full",
+            stages=depth,
+            arrivals=(Arrival(role=load.name, count=load.issuers, means="arrive.expect_tx, then the bytes"),),
+            waiter="math",
+            meaning="the stage holds one K block",
+        ),
+        Barrier(
+            name="empty",
+            stages=depth,
+            arrivals=(Arrival(role=math.name, count=math.issuers, means="one lane a warp, after wait_group"),),
+            waiter="tma_load",
+            meaning="the MMAs have read the stage",
+        ),
+    )
+
+
+def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
+    element = descriptor.precision.a
+    mma_k = MMA_K_BYTES * 8 // element.bits
+    return MmaLoop(
+        kind=element.name,
+        m=ROWS,
+        n=accumulator.mma_n,
+        k=mma_k,
+        blocks=accumulator.row_blocks * accumulator.column_blocks,
+        steps=descriptor.k // mma_k,
+        mnemonic=_SASS_MNEMONIC.get(element.name, "IGMMA"),
+    )
