@@ -83,7 +83,8 @@ def _refuse_narrow(tile: OperandTile, row_name: str) -> NoReturn:
     item = tile.element.itemsize
     raise PlanError(
         f"no kernel yet for a {tile.major} {tile.name} tile with {dimension} = {extent}: its rows of "
-        f"{extent} x {item} B = {extent * item} B are no whole 128-byte spans; choose {dimension} a multiple of {128 // item}",
+        f"{extent} x {item} B = {extent * item} B are no whole 128-byte spans; "
+        f"choose {dimension} a multiple of {128 // item}",
         code="operand_span",
     )
 

@@ -92,8 +92,9 @@ def _registers(descriptor: Descriptor, accumulator: WarpgroupTile) -> RegisterSp
     if held + _WORKING_REGISTERS > math:
         raise PlanError(
             f"no kernel for {descriptor.size} on {descriptor.block_threads} threads: an accumulator of "
-            f"{accumulator.rows} x {accumulator.columns} a warpgroup is {held} registers a thread, and {math} less {_WORKING_REGISTERS} for "
-            f"everything else is {math - _WORKING_REGISTERS}; choose a smaller tile or a larger BlockDim",
+            f"{accumulator.rows} x {accumulator.columns} a warpgroup is {held} registers a thread, and {math} less "
+            f"{_WORKING_REGISTERS} for everything else is {math - _WORKING_REGISTERS}; "
+            f"choose a smaller tile or a larger BlockDim",
             code="registers",
             needed=held,
             available=math - _WORKING_REGISTERS,
