@@ -131,17 +131,18 @@ def reduce(
 
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
+_WRAPPING = ("u32", "s32", "u64")
 REDUCTIONS = {
-    "add": (*_INTEGERS, "f16", "bf16", "f32", "f64"),
+    "add": (*_WRAPPING, "f16", "bf16", "f32"),
     "min": (*_INTEGERS, "f16", "bf16"),
     "max": (*_INTEGERS, "f16", "bf16"),
     "inc": ("u32",),
     "dec": ("u32",),
-    "and": _INTEGERS,
-    "or": _INTEGERS,
-    "xor": _INTEGERS,
+    "and": _WRAPPING,
+    "or": _WRAPPING,
+    "xor": _WRAPPING,
 }
-"""Element types of each bulk reduction (PTX ISA 9.7.9.25.5)."""
+"""Element types of each bulk reduction: those that an H200 executes (s64 elsewhere is an illegal instruction there)."""
 
 
 def combine(old: NDArray[np.uint8], new: NDArray[np.uint8], dtype: str, op: str) -> NDArray[Any]:
@@ -178,14 +179,18 @@ def _filled(m: TensorMap, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def _converted(m: TensorMap, tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Values as the types that round or flush on the way deliver them."""
-    if m.dtype not in ("f32_ftz", "tf32", "tf32_ftz"):
+    """Round tf32 on the way in, to nearest even, subnormals included; NaN becomes 0x7FFFE000.
+
+    Measured on an H200. The ftz types flush nothing there: f32_ftz arrives unchanged, tf32_ftz as tf32. Stores
+    change no type.
+    """
+    if not m.format.tf32:
         return tile
     words = tile.view(np.uint32)
-    if m.dtype.endswith("ftz"):
-        words[(words & 0x7F800000) == 0] &= 0x80000000
-    if m.format.tf32:
-        words &= np.uint32(0xFFFFE000)
+    nan = (words & 0x7FFFFFFF) > 0x7F800000
+    words += np.uint32(0xFFF) + (words >> np.uint32(13) & np.uint32(1))
+    words &= np.uint32(0xFFFFE000)
+    words[nan] = 0x7FFFE000
     return tile
 
 
@@ -203,22 +208,21 @@ def _padded(m: TensorMap, tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def units(swizzle: str, row: int, size: int, address: int) -> Units:
     """See `TensorMap.units`; `row` and `size` are bytes of a box row and of the box.
 
+    Rows narrower than the swizzle's span keep the span as their pitch (measured on an H200).
+
     Raises
     ------
     DecodeError
-        For a shared address that is not 128-byte aligned, or a box row narrower than the swizzle's span.
+        For a shared address that is not 128-byte aligned.
     """
     if address % 128:
         raise DecodeError(f"a bulk tensor copy needs a 128-byte aligned shared address, got {address:#x}")
     swz = pattern(swizzle)
     if not swz.rows:
         return slice(address // 16, (address + size) // 16)
-    if row != swz.span:
-        raise DecodeError(
-            f"box rows of {row} bytes under {swizzle} swizzle: the pitch of rows narrower than the span "
-            f"({swz.span} bytes) is not documented; make the inner box as wide as the span"
-        )
-    index = (swz(np.arange(address, address + size, 16, dtype=np.int64)) >> 4).astype(np.intp)
+    rows = np.arange(size // row, dtype=np.int64)[:, None] * swz.span
+    linear = address + rows + np.arange(0, row, 16, dtype=np.int64)
+    index = (swz(linear.reshape(-1)) >> 4).astype(np.intp)
     index.flags.writeable = False
     return index
 
@@ -227,10 +231,8 @@ def units(swizzle: str, row: int, size: int, address: int) -> Units:
 def granules(swizzle: str, row: int, size: int, address: int) -> int:
     """See `TensorMap.granules`."""
     index = units(swizzle, row, size, address)
-    if isinstance(index, slice) or size % 128 == 0:
-        # The XOR stays inside a 128-byte line, so whole lines map to themselves.
+    if isinstance(index, slice):
         return ((1 << size // 16) - 1) << address // 16
-    mask = 0
-    for unit in index.tolist():
-        mask |= 1 << unit
-    return mask
+    hit = np.zeros(int(index.max()) + 1, np.bool_)
+    hit[index] = True
+    return int.from_bytes(np.packbits(hit, bitorder="little").tobytes(), "little")

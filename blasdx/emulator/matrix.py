@@ -1,8 +1,8 @@
 """Operand tiles in shared memory: matrix descriptors decoded from their 64 bits, and where each element lies.
 
 Bit fields: PTX ISA 9.7.16.4.1 (tcgen05) and 9.7.15.5.1 (wgmma). Canonical layouts: PTX ISA 9.7.16.10.3, checked
-element by element against CuTe's layouts. In all of them 16 consecutive bytes stay together, so an operand is a
-table of 16-byte units.
+element by element against CuTe's layouts, and with wgmma on an H200 (all but the 32-byte atom, in both majornesses).
+In all of them 16 consecutive bytes stay together, so an operand is a table of 16-byte units.
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ _SWIZZLE_CODES = {0: "none", 1: "128B_ATOM_32B", 2: "128B", 4: "64B", 6: "32B"}
 
 @dataclass(frozen=True, slots=True)
 class SharedDescriptor:
-    """A decoded shared-memory matrix descriptor; offsets and addresses in bytes."""
+    """A decoded shared-memory matrix descriptor; offsets and addresses in bytes.
+
+    `base` is subtracted from the number of the 128-byte line that enters the swizzle (measured with wgmma on an H200
+    for all eight values; tcgen05 defines the field with the same words).
+    """
 
     start: int
     leading: int
     stride: int
     swizzle: str
+    base: int = 0
 
     @property
     def anchored(self) -> bool:
-        """Whether the tile starts in the first 128-byte line of its swizzle pattern, as base offset 0 declares."""
-        return not (self.start >> 7) & SWIZZLES[self.swizzle].rows
+        """Whether the tile starts in the first 128-byte line of its swizzle pattern, as the base offset declares."""
+        return not ((self.start >> 7) - self.base) & SWIZZLES[self.swizzle].rows
 
 
 @lru_cache(maxsize=4096)
@@ -43,8 +48,8 @@ def decode_shared(bits: int, target: str) -> SharedDescriptor:
     Raises
     ------
     DecodeError
-        For reserved or unknown bits, with the field's name. A base offset other than 0 and the absolute leading
-        offset (K = 96 only) are refused: what hardware does with them is not established.
+        For reserved or unknown bits, with the field's name. The absolute leading offset (K = 96 only) is refused:
+        what hardware does with it is not established.
     """
     sm = int(target.removeprefix("sm_").rstrip("af"))
     wide = sm == 107  # PTX ISA 9.4 widens both address fields by one bit
@@ -60,8 +65,6 @@ def decode_shared(bits: int, target: str) -> SharedDescriptor:
         carried = (bits >> low) & ((1 << (high - low)) - 1)
         if carried:
             refuse(f"bits {low}-{high - 1}", carried, "zero (an advance of the start address carried into them?)")
-    if bits >> 49 & 7:
-        refuse("base offset (bits 49-51)", bits >> 49 & 7, "0: align the tile to its swizzle pattern instead")
     if sm == 90:
         if bits >> 46 & 7 or bits >> 52 & 0x3FF:
             refuse("bits 46-48 and 52-61", (bits >> 46 & 7) | (bits >> 52 & 0x3FF) << 6, "zero")
@@ -81,6 +84,7 @@ def decode_shared(bits: int, target: str) -> SharedDescriptor:
         leading=(bits >> 16 & mask) << 4,
         stride=(bits >> 32 & 0x3FFF) << 4,
         swizzle=_SWIZZLE_CODES[swizzle],
+        base=bits >> 49 & 7,
     )
 
 
@@ -106,7 +110,7 @@ def operand(desc: SharedDescriptor, mn_major: bool, rows: int, depth: int, bits:
     units = np.arange(inner * bits // 128, dtype=np.int64)[None, :]
     lines = np.arange(outer, dtype=np.int64)[:, None]
     linear = desc.start + _offsets(desc, mn_major, units * 16, lines)
-    physical = SWIZZLES[desc.swizzle](linear)
+    physical = SWIZZLES[desc.swizzle](linear, desc.base)
     index = (physical >> 4).astype(np.intp)
     index.flags.writeable = False
     return Operand(index, _bit_mask(index), mn_major, bits)

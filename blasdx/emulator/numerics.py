@@ -5,7 +5,8 @@
 ``hardware``: the model of dense tensor-core operations that MMA-Sim (arXiv 2511.10909) found to match Hopper and
 Blackwell parts bit for bit. Every product and C are aligned to the largest exponent among them, truncated toward zero
 to F fraction bits, added exactly, and rounded (toward zero for f32). F = 25 for tcgen05 and for wgmma's 16-bit types,
-13 for wgmma's fp8.
+13 for wgmma's fp8. With wgmma on an H200 every bit of 54 random products (f16, bf16, tf32, e4m3, e5m2, s8; f32, f16 and
+s32 results; subnormals, infinities and NaN included) agreed; no tcgen05 hardware has been measured.
 """
 
 from __future__ import annotations

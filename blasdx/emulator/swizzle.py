@@ -22,11 +22,14 @@ class Swizzle(NamedTuple):
     rows: int  # mask of the 128-byte line number that enters the XOR
     shift: int  # log2 of the bytes that move together
 
-    def __call__(self, address: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Physical addresses of logical `address` (bytes, any shape)."""
+    def __call__(self, address: NDArray[np.int64], base: int = 0) -> NDArray[np.int64]:
+        """Physical addresses of logical `address` (bytes, any shape).
+
+        `base` is the number of the 128-byte line at which the pattern starts, a matrix descriptor's base offset.
+        """
         if not self.rows:
             return address
-        return address ^ (((address >> 7) & self.rows) << self.shift)
+        return address ^ ((((address >> 7) - base) & self.rows) << self.shift)
 
     @property
     def period(self) -> int:

@@ -313,8 +313,6 @@ def _validate_row(m: TensorMap) -> None:
         _require(m.box[0] * m.format.shared_bits % 128 == 0, "box", told + " a row", "a multiple of 16 bytes")
         span = _SPANS.get(m.swizzle, 128)
         _require(row <= span, "box", told + " a row", f"at most the {m.swizzle} swizzle's span of {span} bytes")
-    elif m.interleave == "32B":
-        _require(m.swizzle == "32B", "swizzle", repr(m.swizzle), "'32B' with interleave 32B")
 
 
 def _encode(m: TensorMap) -> bytes:
@@ -341,9 +339,14 @@ def _encode(m: TensorMap) -> bytes:
             words[13] |= size - 1 << 24
         else:
             words[14] |= size - 1 << 8 * (i - 1)
-    words[16] = m.box_bytes
+    words[16] = _driver_box_bytes(m)
     words[18] = _period(m)
     return struct.pack("<32I", *words)
+
+
+def _driver_box_bytes(m: TensorMap) -> int:
+    """Word 16: bytes of a box. Of element strides the driver takes the floor, the copy itself the ceiling."""
+    return prod(b // s for b, s in zip(m.box, m.element_strides, strict=True)) * m.format.shared_bits // 8
 
 
 def _period(m: TensorMap) -> int:
@@ -380,7 +383,8 @@ def _decode(data: bytes) -> TensorMap:
         l2_promotion=_PROMOTIONS[words[2] >> 17 & 3],
     )
     # Maps built in a kernel from zeroed bytes leave both at zero; the driver writes them.
-    _require(words[16] in (0, m.box_bytes), "word 16", words[16], f"0 or the bytes of one box, {m.box_bytes}")
+    size = _driver_box_bytes(m)
+    _require(words[16] in (0, size), "word 16", words[16], f"0 or the bytes of one box, {size}")
     _require(words[18] in (0, _period(m)), "word 18", words[18], f"0 or the pattern period, {_period(m)}")
     return m
 

@@ -42,7 +42,6 @@ def test_swizzle_codes(code: int, name: str) -> None:
     [
         (0x4000404000010440 | 1 << 14, "sm_100a", "carried"),
         (0x4000404000010440 | 1 << 31, "sm_100a", "carried"),
-        (0x4000404000010440 | 1 << 49, "sm_100a", "base offset"),
         (0x4000404000010440 | 1 << 52, "sm_103a", "K = 96"),
         (0x4000404000010440 | 1 << 53, "sm_107a", "53-60"),
         (0x4000404000010440 ^ 1 << 46, "sm_100a", "version"),
@@ -54,6 +53,19 @@ def test_swizzle_codes(code: int, name: str) -> None:
 def test_reserved_bits_trap(bits: int, target: str, names: str) -> None:
     with pytest.raises(DecodeError, match=names):
         decode_shared(bits, target)
+
+
+def test_the_base_offset_moves_the_pattern() -> None:
+    desc = decode_shared(0x4000404000010440 | 3 << 49, "sm_100a")
+    assert desc.base == 3
+    assert not desc.anchored
+    shared = np.random.default_rng(5).integers(0, 256, 32768, dtype=np.uint8)
+    got = read(shared.view(np.complex128), operand(desc, False, 24, 16, 16))
+    for r in range(24):
+        for k in range(16):
+            linear = 0x4400 + r % 8 * 128 + r // 8 * 1024 + 2 * k
+            address = linear ^ ((linear // 128 - 3) % 8) * 16
+            assert int(got[r, k]) == int(shared[address]) | int(shared[address + 1]) << 8
 
 
 def test_sm_107_widens_both_address_fields() -> None:
