@@ -21,7 +21,9 @@ MAX_DEPTH = 16
 class Planner(Protocol):
     """What a path offers: the plan of a descriptor at one depth, whether or not it fits in shared memory."""
 
-    def __call__(self, descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
+    def __call__(
+        self, descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool
+    ) -> PipelinePlan:
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
 
 
@@ -43,6 +45,7 @@ def suggest_pipeline(
     depth: int | None = None,
     scratch: int = 0,
     output: object = None,
+    promote: bool = True,
     strict: bool = False,
 ) -> PipelinePlan:
     """Plan the kernel of a descriptor.
@@ -59,7 +62,10 @@ def suggest_pipeline(
     scratch
         Bytes of shared memory the kernel itself wants behind the pipeline's buffer.
     output
-        Element type of C in memory where it is not the accumulator's; f16 and bf16 besides f32 on wgmma.
+        Element type of C in memory where it is not the accumulator's; f16, bf16 and f32 for a
+        floating-point accumulator on wgmma.
+    promote
+        Whether fp8 partial sums leave the tensor core every 128 of K where it keeps fewer bits than f32 (wgmma).
     strict
         Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
         than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
@@ -84,7 +90,7 @@ def suggest_pipeline(
             problem.require_whole_tiles()
             problem.require_alignment()
     element = complete.c_value_type if output is None else Element.of(output)
-    planner = partial(_PLANNERS[report.path], complete, scratch=scratch, output=element)
+    planner = partial(_PLANNERS[report.path], complete, scratch=scratch, output=element, promote=promote)
     plan = _deepest(planner) if depth is None else _at(planner, depth)
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)

@@ -94,6 +94,17 @@ class MmaLoop(_Value):
         return self.blocks * self.steps
 
 
+class Promotion(_Value):
+    """Partial sums over ``k`` of K leave the tensor core.
+
+    They do so every ``steps`` MMA steps of a K block, and where a block is shorter every ``blocks`` blocks.
+    """
+
+    k: int
+    steps: int
+    blocks: int
+
+
 class RegisterSplit(_Value):
     """Registers a thread: what the block is launched with, what the loading warps keep, what the others claim."""
 
@@ -119,6 +130,7 @@ class PipelinePlan(_Value):
     output: Element
     staging: StagingTile | None = None
     register_split: RegisterSplit | None = None
+    promotion: Promotion | None = None
     mma: MmaLoop
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -222,6 +234,8 @@ class PipelinePlan(_Value):
             "MMAs": f"{mma.count} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
             f"kind::{mma.kind}",
         }
+        if self.promotion:
+            rows["promotion"] = f"fp8 partial sums leave the tensor core every {self.promotion.k} of K"
         for barrier in self.barriers:
             by = ", ".join(f"{arrival.role}: {arrival.means}" for arrival in barrier.arrivals)
             rows[barrier.name] = f"{barrier.stages} x {barrier.count} arrival{_s(barrier.count)}, {by}"

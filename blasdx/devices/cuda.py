@@ -284,6 +284,7 @@ _DATA_TYPES = {
     "f32": "FLOAT32",
     "tf32": "FLOAT32",
     "f64": "FLOAT64",
+    "s32": "INT32",
     "e4m3": "UINT8",
     "e5m2": "UINT8",
     "u8": "UINT8",

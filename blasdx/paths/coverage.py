@@ -10,10 +10,11 @@ from blasdx.elements import bf16, f16, f32
 from blasdx.operators import BlocksPerCluster, Precision
 from blasdx.paths.common import triple
 from blasdx.paths.rules import PathName
+from blasdx.paths.wgmma.gates import PRECISIONS as WGMMA_PRECISIONS
 
 KERNELS: dict[PathName, tuple[Precision, ...]] = {
     "utcmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
-    "wgmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
+    "wgmma": WGMMA_PRECISIONS,
 }
 """By path, the types that the templates render."""
 

@@ -20,9 +20,10 @@ def hopper(device):
 
 
 def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None):
+    types = precision if isinstance(precision, tuple) else (precision, precision, "f32")
     descriptor = (
         dx.Size(*size)
-        + dx.Precision(precision, precision, "f32")
+        + dx.Precision(*types)
         + dx.Type(dx.real)
         + dx.Function(dx.MM)
         + dx.Arrangement(*arrangement)
@@ -45,47 +46,59 @@ def on_device(cupy, array, order):
     item = array.dtype.itemsize
     column_major = order == COL
     lines, width = (array.shape[1], array.shape[0]) if column_major else array.shape
+    if array.dtype.name.startswith("float8"):
+        array = array.view(np.uint8)  # CuPy has no 8-bit floats
     padded = cupy.zeros((lines, -(-width * item // 16) * 16 // item), dtype=array.dtype)
     view = padded[:, :width]
     view[...] = cupy.asarray(np.ascontiguousarray(array.T if column_major else array))
     return view.T if column_major else view
 
 
-def operands(m, n, k, dtype, arrangement, *, integers, seed=0):
+def operands(m, n, k, dtypes, arrangement, *, integers, seed=0):
+    """A and B, exactly representable in what the tensor core reads."""
     rng = np.random.default_rng(seed)
 
-    def draw(rows, columns, order):
-        values = rng.integers(-3, 4, (rows, columns)) if integers else rng.standard_normal((rows, columns))
-        return ordered(values.astype(dtype), order)
+    def draw(rows, columns, order, dtype):
+        if dtype.kind in "iu":
+            values = rng.integers(0 if dtype.kind == "u" else -100, 101, (rows, columns))
+        else:
+            values = rng.integers(-3, 4, (rows, columns)) if integers else rng.standard_normal((rows, columns))
+        values = values.astype(dtype)
+        if dtype == np.float32:  # tf32: the tensor core drops the low 13 bits
+            values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+        return ordered(values, order)
 
-    return draw(m, k, arrangement[0]), draw(k, n, arrangement[1])
+    return draw(m, k, arrangement[0], dtypes[0]), draw(k, n, arrangement[1], dtypes[1])
 
 
-def check(cupy, compiled, m, n, k, *, integers=True, alpha=1.0, beta=None, seed=0, out_pad=0):
+KEPT = {"f32": 2.0**-23, "f16": 2.0**-10}
+"""Relative error of one addition in the accumulator: truncation to 23 or rounding to 10 fraction bits."""
+
+
+def check(cupy, compiled, m, n, k, *, integers=True, alpha=1.0, beta=None, seed=0):
     plan = compiled.source.plan
-    order = tuple(
-        "row" if tag is dx.row_major else "col"
-        for tag in (plan.descriptor.arrangement.a, plan.descriptor.arrangement.b)
-    )
-    dtype = plan.descriptor.a_value_type.numpy_dtype
-    a, b = operands(m, n, k, dtype, order, integers=integers, seed=seed)
+    tile = plan.descriptor
+    order = tuple(ROW if tag is dx.row_major else COL for tag in (tile.arrangement.a, tile.arrangement.b))
+    dtypes = (tile.a_value_type.numpy_dtype, tile.b_value_type.numpy_dtype)
+    a, b = operands(m, n, k, dtypes, order, integers=integers, seed=seed)
     gemm = dx.Gemm(compiled, "cuda")
-    kwargs = {"alpha": alpha}
-    exact = alpha * (a.astype(np.float64) @ b.astype(np.float64))
-    bound = abs(alpha) * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    exact, magnitude = alpha * (wide_a @ wide_b), abs(alpha) * (abs(wide_a) @ abs(wide_b))
     out_dtype = plan.output.numpy_dtype
+    kwargs = {"alpha": alpha}
     if beta is not None:
         c = np.random.default_rng(seed + 1).integers(-5, 6, (m, n)).astype(out_dtype)
-        c_order = COL if plan.descriptor.arrangement.c is dx.col_major else ROW
-        kwargs |= {"c": cupy.asarray(ordered(c, c_order)), "beta": beta}
-        exact = exact + beta * c.astype(np.float64)
-        bound = bound + abs(beta) * np.abs(c.astype(np.float64))
-    got = cupy.asnumpy(gemm(on_device(cupy, a, order[0]), on_device(cupy, b, order[1]), **kwargs)).astype(np.float64)
+        kwargs |= {"c": cupy.asarray(ordered(c, COL if tile.arrangement.c is dx.col_major else ROW)), "beta": beta}
+        exact, magnitude = exact + beta * c.astype(np.float64), magnitude + abs(beta * c.astype(np.float64))
+    device_a, device_b = on_device(cupy, a, order[0]), on_device(cupy, b, order[1])
+    got = cupy.asnumpy(gemm(device_a, device_b, **kwargs)).astype(np.float64)
     if integers:
         np.testing.assert_array_equal(got, exact.astype(out_dtype).astype(np.float64))
-    else:
-        rounding = {np.dtype(np.float32): 0.0, np.dtype(np.float16): 2.0**-11}.get(np.dtype(out_dtype), 2.0**-8)
-        assert np.all(np.abs(got - exact) <= k * 2.0**-23 * bound + rounding * np.abs(exact) + 1e-7)
+        return
+    kept = 2.0**-13 if tile.precision.a.bits == 8 and tile.precision.c is dx.f32 else KEPT[tile.precision.c.name]
+    stored = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}[plan.output.name]
+    terms = 128 if plan.promotion else k  # promoted sums lose bits over 128 of K only
+    assert np.all(np.abs(got - exact) <= terms * kept * magnitude + stored * np.abs(exact) + 1e-7)
 
 
 MAJORS = [(ROW, COL), (ROW, ROW), (COL, COL), (COL, ROW)]
@@ -127,6 +140,38 @@ def test_tiles(hopper, size, threads, arrangement):
     check(hopper, compiled, 517, 301, 144, integers=False)
 
 
+@pytest.mark.parametrize(
+    ("precision", "k", "output"),
+    [
+        (("f16", "f16", "f16"), 64, None),
+        (("f16", "f16", "f16"), 32, "f32"),
+        (("tf32", "tf32", "f32"), 32, None),
+        (("tf32", "tf32", "f32"), 8, "bf16"),
+        (("e4m3", "e4m3", "f32"), 128, None),
+        (("e4m3", "e5m2", "f32"), 64, "bf16"),
+        (("e5m2", "e4m3", "f32"), 160, "f16"),
+        (("e5m2", "e5m2", "f32"), 32, None),
+        (("e4m3", "e4m3", "f16"), 256, None),
+        (("s8", "s8", "s32"), 128, None),
+        (("u8", "s8", "s32"), 64, None),
+        (("s8", "u8", "s32"), 32, None),
+        (("u8", "u8", "s32"), 96, None),
+    ],
+)
+@pytest.mark.parametrize(("threads", "tile"), [(128, (64, 96)), (256, (128, 128)), (512, (128, 64))])
+def test_types(hopper, precision, k, output, threads, tile):
+    compiled = kernel((*tile, k), threads, (ROW, COL, ROW), precision, output)
+    check(hopper, compiled, 200, 136, 336)
+    check(hopper, compiled, 131, 77, 48, alpha=2.0, beta=-3.0)
+    if precision[0] not in ("s8", "u8"):
+        check(hopper, compiled, 259, 130, 400, integers=False)
+
+
+def test_integer_sums_beyond_what_f32_holds(hopper):
+    compiled = kernel((128, 128, 128), 256, precision=("s8", "s8", "s32"))
+    check(hopper, compiled, 128, 256, 4096)  # sums beyond 2^24, which f32 would round
+
+
 @pytest.mark.parametrize("output", [None, "bf16"])
 def test_ragged_outputs_take_both_ways_out(hopper, output):
     compiled = kernel((128, 128, 64), 256, output=output)
@@ -148,7 +193,7 @@ def test_repeats_are_bit_equal(hopper):
 
 def test_out_views_keep_their_gaps(hopper):
     compiled = kernel((128, 128, 64), 256)
-    a, b = operands(200, 100, 64, ml_dtypes.bfloat16, (ROW, COL), integers=True)
+    a, b = operands(200, 100, 64, [np.dtype(ml_dtypes.bfloat16)] * 2, (ROW, COL), integers=True)
     for pad in (1, 4):
         whole = hopper.full((210, 100 + 2 * pad), 7.0, dtype=np.float32)
         view = whole[5:205, pad : pad + 100]

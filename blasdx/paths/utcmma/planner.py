@@ -20,8 +20,10 @@ HANDLE_BYTES = 4
 _SASS_MNEMONIC = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "f8f6f4": "UTCQMMA", "i8": "UTCIMMA"}
 
 
-def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
+def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
+
+    ``promote`` changes nothing here: tcgen05 keeps 25 fraction bits of every sum.
 
     Raises
     ------

@@ -5,16 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import ClassVar
 
-from blasdx.elements import Element, bf16, f16, f32
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.registers import WarpgroupTile
 from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.paths.context import KernelContext, OperandContext, common_fields
 from blasdx.paths.wgmma.planner import STAGING_BUFFERS
-from blasdx.plan import PipelinePlan
+from blasdx.plan import PipelinePlan, Promotion
 
-_OUTPUT_TYPE: dict[Element, str] = {f32: "float", bf16: "u16", f16: "u16"}
 _SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 0}
 
 
@@ -38,8 +36,8 @@ class Context(KernelContext):
     staging: StagingTile
     staging_buffers: int
     swizzle_rows: int
-    output_type: str
     output_bits: int
+    promotion: Promotion | None
     math_registers: int
     load_registers: int
 
@@ -64,8 +62,8 @@ def context(plan: PipelinePlan) -> Context:
         staging=staging,
         staging_buffers=STAGING_BUFFERS,
         swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
-        output_type=_OUTPUT_TYPE[plan.output],
         output_bits=plan.output.bits,
+        promotion=plan.promotion,
         math_registers=split.math,
         load_registers=split.load,
     )

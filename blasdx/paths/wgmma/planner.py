@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blasdx import arch
 from blasdx.descriptor import Descriptor
-from blasdx.elements import Element
+from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, s32
 from blasdx.errors import PlanError
 from blasdx.layout.descriptors import Major
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
@@ -13,7 +13,7 @@ from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.operators import row_major
 from blasdx.paths.wgmma.gates import WARPGROUPS
-from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, RegisterSplit, Role, regions
+from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Promotion, RegisterSplit, Role, regions
 
 STAGING_BUFFERS = 2
 """Chunks of C a warpgroup has in shared memory: one is filled while TMA still reads the other."""
@@ -27,10 +27,16 @@ REGISTER_FILE = 65536
 MAX_CLAIM = 240
 """What a warpgroup claims at most: setmaxnreg takes multiples of 8 up to 256, of which ptxas keeps some back."""
 
+PROMOTION_K = 128
+"""K over which fp8 sums stay in the tensor core, which keeps 13 fraction bits of them on Hopper (arXiv 2511.10909)."""
+
+OUTPUTS: dict[Element, tuple[Element, ...]] = {f32: (f32, f16, bf16), f16: (f16, f32, bf16), s32: (s32,)}
+"""Element types that C is stored in, by accumulator."""
+
 _SASS_MNEMONIC = {"f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA"}
 
 
-def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -> PipelinePlan:
+def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the wgmma gates, whether or not it fits in shared memory.
 
     Raises
@@ -43,7 +49,13 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -
     accumulator = WarpgroupTile(
         m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c
     )
-    split = _registers(descriptor, accumulator)
+    if output not in OUTPUTS[precision.c]:
+        stored = ", ".join(element.name for element in OUTPUTS[precision.c])
+        raise PlanError(
+            f"{output} is no output of a {precision.c} accumulator: it is stored as {stored}", code="no_kernel"
+        )
+    promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
+    split = _registers(descriptor, accumulator, copies=2 if promotion else 1)
     a = OperandTile.of(
         "A", precision.a, Major.K if order.a is row_major else Major.MN, rows=descriptor.m, k=descriptor.k
     )
@@ -65,6 +77,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -
         output=output,
         staging=staging,
         register_split=split,
+        promotion=promotion,
         mma=_mma(descriptor, accumulator),
         roles=roles,
         barriers=barriers,
@@ -79,7 +92,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element) -
     )
 
 
-def _registers(descriptor: Descriptor, accumulator: WarpgroupTile) -> RegisterSplit:
+def _registers(descriptor: Descriptor, accumulator: WarpgroupTile, *, copies: int) -> RegisterSplit:
     """What the loading warpgroup keeps and what each multiplying one claims of the block's registers.
 
     Both are multiples of 8; together they are no more than the block was launched with, or the claim waits for ever.
@@ -88,7 +101,7 @@ def _registers(descriptor: Descriptor, accumulator: WarpgroupTile) -> RegisterSp
     launched = min(REGISTER_FILE // (128 * (groups + 1)), 255) // 8 * 8
     load = 40 if groups <= 2 else 24
     math = min(((groups + 1) * launched - load) // groups // 8 * 8, MAX_CLAIM)
-    held = accumulator.row_blocks * accumulator.column_blocks * accumulator.registers
+    held = copies * accumulator.row_blocks * accumulator.column_blocks * accumulator.registers
     if held + _WORKING_REGISTERS > math:
         raise PlanError(
             f"no kernel for {descriptor.size} on {descriptor.block_threads} threads: an accumulator of "
@@ -104,6 +117,20 @@ def _registers(descriptor: Descriptor, accumulator: WarpgroupTile) -> RegisterSp
 
 _WORKING_REGISTERS = 40
 """What the loop and the epilogue need besides the accumulator without spilling; found by compiling."""
+
+
+def _loses_bits(descriptor: Descriptor) -> bool:
+    """Whether the tensor core keeps fewer bits of a sum than its type has: fp8 inputs with an f32 accumulator."""
+    return descriptor.precision.a in (e4m3, e5m2) and descriptor.precision.c is f32
+
+
+def _promotion(descriptor: Descriptor) -> Promotion:
+    """Every `PROMOTION_K` of K: several K blocks together, one, or parts of one, as the tile has it."""
+    step_k = MMA_K_BYTES * 8 // descriptor.precision.a.bits
+    if descriptor.k <= PROMOTION_K:
+        blocks = PROMOTION_K // descriptor.k
+        return Promotion(k=blocks * descriptor.k, steps=descriptor.k // step_k, blocks=blocks)
+    return Promotion(k=PROMOTION_K, steps=PROMOTION_K // step_k, blocks=1)
 
 
 def _roles(groups: int) -> tuple[Role, Role]:
