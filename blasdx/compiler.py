@@ -1,7 +1,7 @@
 """From source to machine code: NVRTC without a driver, its log, and a cache on disk.
 
 One NVRTC run makes the cubin that a GPU loads and the PTX that the emulator executes. cuda.core's own PTX route
-needs a driver, so NVRTC is called through cuda.bindings; the cache is cuda.core's.
+needs a driver, so NVRTC is called through cuda.bindings.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import re
 import warnings
 from functools import cached_property
 from importlib import metadata
-from pathlib import Path
 
-import platformdirs
 from cuda.bindings import nvrtc
-from cuda.core.utils import FileStreamProgramCache
 from pydantic import BaseModel, ConfigDict
 
 from blasdx import arch
+from blasdx import cache as disk
 from blasdx.codegen import KernelSource
 from blasdx.errors import CompileError, UnsupportedToolkitError
 from blasdx.sass import Sass
@@ -70,6 +68,13 @@ class CompiledKernel(BaseModel):
         stack, stores, loads = map(int, memory.groups())
         return Resources(registers=int(registers[1]), stack=stack, spill_stores=stores, spill_loads=loads)
 
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What ptxas did to the kernel that makes it slow: MMAs that wait for each other (C75xx), and spills."""
+        found = re.findall(r"\(C75\d\d\).*", self.log)
+        spills = re.findall(r"[1-9]\d* bytes spill stores.*|0 bytes spill stores, [1-9]\d* bytes spill loads", self.log)
+        return (*found, *spills)
+
     @cached_property
     def sass(self) -> Sass:
         """The disassembled machine code.
@@ -105,7 +110,8 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
     """Compile a rendered kernel to cubin and PTX, or take both from the cache.
 
     Needs NVRTC 13.0 or newer and neither a driver nor a CUDA toolkit. The cache lies under ``BLASDX_CACHE_DIR``,
-    otherwise in the user's cache folder; a folder that cannot be written costs a warning and nothing else.
+    otherwise in the user's cache folder; a folder that cannot be written costs one warning, and memory. Threads that
+    ask for one kernel at the same time get it from one compilation.
 
     Parameters
     ----------
@@ -121,18 +127,24 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
         with the rendered lines around it.
     UnsupportedToolkitError
         When the installed NVRTC does not know the target.
+
+    Warns
+    -----
+    UserWarning
+        When ptxas made the kernel slow; `CompiledKernel.complaints` says how. When the cache folder fails.
     """
     _refuse_target(source)
     version = nvrtc_version()
-    store = _store() if cache else None
-    key = _key(source, version)
-    products = _read(store, key, source)
-    if products is None:
+    if cache:
+        products = _cached(source, version)
+    else:
         _refuse_toolkit(source, version)
         products = _run_nvrtc(source)
-        _write(store, key, products)
     cubin, ptx, log = products
-    return CompiledKernel(source=source, cubin=cubin, ptx=ptx, log=log)
+    kernel = CompiledKernel(source=source, cubin=cubin, ptx=ptx, log=log)
+    if kernel.complaints:
+        warnings.warn(f"{kernel.entry} is right but slow: {'; '.join(kernel.complaints)}", stacklevel=2)
+    return kernel
 
 
 # ---- what the compiler can do --------------------------------------------------------------------------------------
@@ -237,20 +249,19 @@ def _failure(source: KernelSource, log: str) -> str:
 
 # ---- cache ---------------------------------------------------------------------------------------------------------
 
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: ``BLASDX_CACHE_DIR``, otherwise the user's cache folder."""
-    chosen = os.environ.get("BLASDX_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("blasdx")
+_ENDINGS = ("cubin", "ptx", "log")
 
 
-def _store() -> FileStreamProgramCache | None:
-    folder = cache_folder()
-    try:
-        return FileStreamProgramCache(path=folder)
-    except OSError as error:
-        warnings.warn(f"blasdx compiles without a cache: {folder} cannot be used ({error})", stacklevel=3)
-        return None
+def _cached(source: KernelSource, version: tuple[int, int]) -> _Products:
+    key = _key(source, version)
+    with disk.one_at_a_time(key):
+        entry = disk.read(key, _ENDINGS)
+        if entry is not None:
+            return entry["cubin"], entry["ptx"].decode(), entry["log"].decode()
+        _refuse_toolkit(source, version)
+        cubin, ptx, log = products = _run_nvrtc(source)
+        disk.write(key, {"cubin": cubin, "ptx": ptx.encode(), "log": log.encode()})
+    return products
 
 
 def _key(source: KernelSource, version: tuple[int, int]) -> str:
@@ -263,28 +274,3 @@ def _library_version() -> str:
         return metadata.version("blasdx")
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
         return "checkout"
-
-
-def _read(store: FileStreamProgramCache | None, key: str, source: KernelSource) -> _Products | None:
-    """What an earlier compilation left, or None where an entry is missing or damaged."""
-    if store is None:
-        return None
-    try:
-        cubin, ptx, log = (store.get(f"{key}.{kind}") for kind in ("cubin", "ptx", "log"))
-    except OSError:
-        return None
-    if cubin is None or ptx is None or log is None:
-        return None
-    if not cubin.startswith(b"\x7fELF") or source.entry.encode() not in ptx:
-        return None
-    return cubin, ptx.decode(), log.decode()
-
-
-def _write(store: FileStreamProgramCache | None, key: str, products: _Products) -> None:
-    if store is None:
-        return
-    cubin, ptx, log = products
-    try:
-        store.update({f"{key}.cubin": cubin, f"{key}.ptx": ptx.encode(), f"{key}.log": log.encode()})
-    except OSError as error:
-        warnings.warn(f"blasdx could not write to its cache in {cache_folder()}: {error}", stacklevel=3)

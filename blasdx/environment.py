@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-from blasdx.compiler import cache_folder, nvrtc_version
+from blasdx.cache import cache_folder
+from blasdx.compiler import nvrtc_version
 from blasdx.devices.cuda import driver_version, gpus
 from blasdx.errors import BlasdxError
 

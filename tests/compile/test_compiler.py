@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import blasdx as dx
-from blasdx import compiler
+from blasdx import cache, compiler
 from blasdx.compiler import CompiledKernel
 from blasdx.errors import CompileError, SassError, UnsupportedToolkitError
 from tests.golden.cases import CASES
@@ -115,7 +115,7 @@ def test_a_write_that_fails_costs_a_warning(source, folder, monkeypatch, compila
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compiler.FileStreamProgramCache, "__setitem__", full)
+    monkeypatch.setattr(cache.FileStreamProgramCache, "__setitem__", full)
     with pytest.warns(UserWarning, match="No space left"):
         kernel = dx.compile(source)
     kernel.prove()
@@ -123,9 +123,9 @@ def test_a_write_that_fails_costs_a_warning(source, folder, monkeypatch, compila
 
 def test_the_cache_lies_where_the_variable_says(monkeypatch, tmp_path):
     monkeypatch.setenv("BLASDX_CACHE_DIR", str(tmp_path))
-    assert compiler.cache_folder() == tmp_path
+    assert cache.cache_folder() == tmp_path
     monkeypatch.delenv("BLASDX_CACHE_DIR")
-    assert compiler.cache_folder().name == "blasdx"
+    assert cache.cache_folder().name == "blasdx"
 
 
 def test_the_version_without_loading_is_the_version_after_loading():
