@@ -94,7 +94,7 @@ def load(w: Path, space: str, address: Value, size: int, count: int, mask: int, 
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * count, False, line)
-    elif order:
+    elif order in ("acquire", "volatile"):
         synchronise(w, address, mask, line, acquire=True)
     if space == "local" and address.__class__ is np.ndarray and not w.mask & (w.mask - 1):
         found = memory.load(int(address[w.mask.bit_length() - 1]), mask, size, count, choose)
@@ -111,7 +111,7 @@ def store(
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * len(values), True, line)
-    elif order:
+    elif order in ("release", "volatile"):
         synchronise(w, address, mask, line, release=True)
     memory.store(address, mask, size, values, choose)
 
@@ -121,12 +121,13 @@ def synchronise(w: Path, address: Value, mask: int, line: int, *, acquire: bool 
     monitor = w.machine.monitor
     if monitor is None:
         return
-    for lane in lanes_of(mask) if address.__class__ is np.ndarray else (0,):
-        key = ("global", int(lane_value(address, lane)))
+    # Pages instead of addresses: data updated by a whole warp would make a key for every lane.
+    pages = {int(lane_value(address, lane)) >> 12 for lane in lanes_of(mask)}
+    for page in pages:
         if release:
-            monitor.release(w.warp.agent, key, line)
+            monitor.release(w.warp.agent, ("global", page), line)
         if acquire:
-            monitor.acquire(w.warp.agent, key, line)
+            monitor.acquire(w.warp.agent, ("global", page), line)
 
 
 def atomic(
@@ -138,6 +139,7 @@ def atomic(
     function: Callable[..., Value],
     mask: int,
     line: int,
+    order: str = "",
 ) -> Any:
     """atom and red: `operands` holds the values of each element; `function(old, ...)` is the new value.
 
@@ -145,19 +147,20 @@ def atomic(
     -------
     The old values: one value, or one for each element.
     """
-    w.machine.events += 1
     space, address, choose = _resolve(w, space, address, mask)
     count = len(operands)
     if space == "shared":
         note_shared(w, address, mask, size * count, True, line, "atomic")
-    else:
-        synchronise(w, address, mask, line, acquire=True, release=True)
+    elif order in ("acquire", "release", "acq_rel"):
+        synchronise(w, address, mask, line, acquire=order != "release", release=order != "acquire")
     lanes = lane_index(mask)
     if address.__class__ is np.ndarray and len(np.unique(address[lanes])) == len(lanes) and size < 16:
         old = memory.load(address, mask, size, count, choose)
         olds = [old] if count == 1 else list(old)
         new = [spread(function(o, *values), 8 * size) for o, values in zip(olds, operands, strict=True)]
         memory.store(address, mask, size, new, choose)
+        # An update that changes nothing, such as a failed compare-and-swap, must not look like progress.
+        w.machine.events += any((spread(o, 8 * size) != n).any() for o, n in zip(olds, new, strict=True))
         return old
     out = [np.zeros((32, 2), np.uint64) if size == 16 else np.zeros(32, DTYPES[8 * size]) for _ in range(count)]
     for lane in lanes.tolist():
@@ -166,6 +169,7 @@ def atomic(
         before = [found] if count == 1 else list(found)
         after = [function(b, *(lane_value(v, lane) for v in vs)) for b, vs in zip(before, operands, strict=True)]
         memory.store(at, 1 << lane, size, after, choose)
+        w.machine.events += before != after
         for k, value in enumerate(before):
             out[k][lane] = (value & (1 << 64) - 1, value >> 64) if size == 16 else value
     if not w.mask & (w.mask - 1):

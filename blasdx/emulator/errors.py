@@ -40,11 +40,11 @@ class EmulationError(Exception):
         self.line = line
         self.parameter = parameter
 
-    def locate(self, line: int) -> None:
-        """Add the PTX line when the error does not have one yet."""
+    def locate(self, line: int, who: str = "") -> None:
+        """Add the PTX line, and who ran it, when the error does not have a line yet."""
         if self.line is None:
             self.line = line
-            self.args = (f"PTX line {line}: {self.args[0]}", *self.args[1:])
+            self.args = (f"PTX line {line}{', ' if who else ''}{who}: {self.args[0]}", *self.args[1:])
 
     def found(self, hazards: Sequence[Hazard]) -> None:
         """Add what the hazard monitor had found before; errors often explain a hang."""

@@ -206,6 +206,10 @@ class Monitor(Findings):
             self._check_allocated(state, new)
         side = _SIDES[proxy == "generic", write]
         memory = state.memories[space]
+        if not mask & memory.written and (side == "async reads" or mode == "accumulate"):
+            self._unwritten(space, new)
+        if write:
+            memory.written |= mask
         for other in CONFLICTS[side]:
             if mask & memory.unions[other]:
                 for old in memory.sides[other]:
@@ -216,6 +220,14 @@ class Monitor(Findings):
         if new.engine == "cp.async" and isinstance(who, Operation):
             who.copied.append((memory, new))
         memory.prune(side, self._observers(state))
+
+    def _unwritten(self, space: Space, new: Record) -> None:
+        """A reader that came so early that its writer, which waits for it, is ordered after it: not even a race."""
+        text = (
+            f"{self._who(new)} reads {wording.place(space, new.mask)}, of which nothing has been written yet; "
+            f"the wait before it is missing or waits for the wrong phase"
+        )
+        self.report("error", f"{space}-read-before-written", text, (new.line,))
 
     def _observers(self, state: _Cta) -> Iterator[Warp]:
         """Warps that may access this CTA's memory later, or issue operations that do."""
@@ -473,6 +485,7 @@ class Monitor(Findings):
         bits = ((1 << columns) - 1) << column
         self._ctas[cta].columns |= bits
         self._ctas[cta].freed &= ~bits
+        self._ctas[cta].memories["tensor"].written &= ~wording.tensor_mask(bits)
 
     def deallocate(self, agent: int, cta: int, column: int, columns: int, line: int) -> None:
         """tcgen05.dealloc: warn when an access to the columns is not ordered before."""

@@ -17,15 +17,16 @@ from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.memory import GlobalMemory, Region
 from blasdx.emulator.resident import Cluster, Cta
 from blasdx.emulator.trace import Stats, TraceEvent
-from blasdx.emulator.warp import Path, Wait
+from blasdx.emulator.warp import Join, Path, Wait
 
 if TYPE_CHECKING:
     from blasdx.emulator.hazards import Monitor
     from blasdx.emulator.numerics import Arithmetic
     from blasdx.emulator.program import Program
 
-QUANTUM = 2000  # blocks a path runs before others get a turn; spinning on plain memory has to end some time
+QUANTUM = 200  # blocks without a visible event after which others get a turn: a path may spin on plain memory
 QUIET = 3_000_000  # warp-instructions without any visible event that pass for a livelock
+PATIENCE = 6_000  # warp-instructions without any visible event before waiting lanes may run ahead of their warp
 TRACE_LIMIT = 200_000
 
 
@@ -70,6 +71,7 @@ class Machine:
         self.ready: deque[Path] = deque()
         self.polling: list[Path] = []
         self.waiting: dict[Path, None] = {}
+        self.joins: dict[Join, Path] = {}  # where lanes wait for others of their warp, with one that does
         self.events = 0
         self.executed = 0
         self.counts = [0] * len(program.blocks)
@@ -78,6 +80,7 @@ class Machine:
         self.active = 0
         self.ctas_started = 0
         self.serial = 0
+        self.patience = PATIENCE
         self._timeouts = (-1, 0)
         self._last_event = (0, 0)
 
@@ -151,7 +154,7 @@ class Machine:
 
     def _start_warps(self, cta: Cta) -> None:
         if self.monitor is not None:
-            self.monitor.add_cta(cta.number, cta.name)
+            self.monitor.add_cta(cta.number, cta.name, cta.cluster.number)
         for warp in cta.warps:
             if self.monitor is not None:
                 warp.agent = self.monitor.add_warp(cta.number, warp.index, warp.name)
@@ -166,11 +169,6 @@ class Machine:
     def cta_exits(self, cta: Cta) -> None:
         """All threads of a CTA have exited."""
         cta.done = True
-        if self.monitor is not None:
-            columns = cta.allocator.held(cta.number)
-            unbalanced = [(b.offset, b.phase, b.tx) for b in cta.barriers.values() if b.tx]
-            if not self.queue.pending:
-                self.monitor.end_cta(cta.number, cta.name, columns, unbalanced)
         if all(c.done for c in cta.cluster.ctas):
             # The next cluster may take the place; whatever is still under way has to be over by then.
             while self.queue.pending:
@@ -205,9 +203,34 @@ class Machine:
                 self._carry_out()
                 self._poll()
             elif self.polling:
+                self._part_if_quiet()
                 self._poll()
             else:
                 self._time_out()
+
+    def _part_if_quiet(self) -> None:
+        """Let lanes that wait for others of their warp go on when nothing has happened for a while.
+
+        Lanes that spin until one that already left the loop releases a lock would spin forever otherwise; the hardware
+        guarantees them progress since Volta.
+        """
+        if self.executed - self._quiet_since(self.executed) > self.patience:
+            # A lock is fought for again and again: be quicker next time.
+            self.patience = max(200, self.patience // 4)
+            self._break_joins()
+
+    def _quiet_since(self, now: int) -> int:
+        """When the last event happened, as far as the scheduler noticed."""
+        if self.events != self._last_event[0]:
+            self._last_event = (self.events, now)
+        return self._last_event[1]
+
+    def _break_joins(self) -> bool:
+        joins, self.joins = self.joins, {}
+        for join, path in joins.items():
+            join.broken = True
+            path.revive(join)
+        return bool(joins)
 
     def _poll(self) -> None:
         self.ready.extend(self.polling)
@@ -217,7 +240,8 @@ class Machine:
         """Run blocks of a path until it waits, ends, or has had its share."""
         program = path.program
         functions, sizes, counts = program.functions, program.sizes, self.counts
-        executed = self.executed
+        executed, events = self.executed, self.events
+        shuffled = self.config.schedule == "random"
         try:
             while True:
                 join = path.join
@@ -241,15 +265,21 @@ class Machine:
                 budget -= 1
                 if budget <= 0:
                     self._check_limit(path)
-                    # A long run without waiting may be a spin on memory: let asynchronous operations go first.
-                    (self.ready if self.config.schedule == "random" else self.polling).append(path)
-                    return
+                    if shuffled:
+                        self._part_if_quiet()
+                        self.ready.append(path)
+                        return
+                    if self.events == events:  # it may spin: let everybody else go first
+                        self.polling.append(path)
+                        return
+                    events, budget = self.events, QUANTUM
         except EmulationError as error:
-            error.locate(self._line(path, error.__traceback__))
+            error.locate(self._line(path, error.__traceback__), path.warp.name)
             raise
         except (ValueError, TypeError, IndexError, KeyError, OverflowError, AssertionError) as error:
-            line = self._line(path, error.__traceback__)
-            raise EmulationError(f"{path.warp.name}: {type(error).__name__}: {error}", line=line) from error
+            wrapped = EmulationError(f"{type(error).__name__}: {error}")
+            wrapped.locate(self._line(path, error.__traceback__), path.warp.name)
+            raise wrapped from error
 
     @staticmethod
     def _line(path: Path, trace: TracebackType | None) -> int:
@@ -261,9 +291,7 @@ class Machine:
 
     def _check_limit(self, path: Path) -> None:
         limit = self.config.max_instructions
-        if self.events != self._last_event[0]:
-            self._last_event = (self.events, self.executed)
-        quiet = self.executed - self._last_event[1]
+        quiet = self.executed - self._quiet_since(self.executed)
         if (limit is not None and self.executed > limit) or (limit is None and quiet > QUIET):
             what = f"max_instructions = {limit} passed" if limit is not None else f"{quiet} instructions without effect"
             line = path.program.blocks[path.pc].line
@@ -342,6 +370,9 @@ class Machine:
             sum(n for n, _ in barrier.votes),
             sum(t for _, t in barrier.votes),
         )
+        if self.monitor is not None and barrier.generation >= 2:
+            self.monitor.forget(("barrier", cta.number, number, barrier.generation - 2))
+        barrier.result.pop(barrier.generation - 2, None)
         barrier.generation += 1
         barrier.arrived = 0
         barrier.expected = None
@@ -365,6 +396,8 @@ class Machine:
 
     def _time_out(self) -> None:
         """Nothing can go on. mbarrier.try_wait may return false, which a program is free to act on."""
+        if self._break_joins():
+            return
         events, rounds = self._timeouts
         rounds = rounds + 1 if events == self.events else 0
         self._timeouts = (self.events, rounds)

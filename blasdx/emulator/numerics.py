@@ -112,7 +112,7 @@ def multiply(
     """
     if not is_float(d):
         # Sums of 8-bit products stay far below 2^53, so float64 computes them exactly and fast.
-        whole = (a.values() @ b.values().T).astype(np.int64)
+        whole = _product(a.values(), b.values()).astype(np.int64)
         if c is not None:
             whole += decode(c, d)
         return encode(whole, d, saturate=saturate)
@@ -121,12 +121,29 @@ def multiply(
         added = np.ldexp(added, -shift)
     with np.errstate(invalid="ignore", over="ignore"):
         if arithmetic.model == "exact":
-            total = _scaled(a) @ _scaled(b).T
+            total = _product(_scaled(a), _scaled(b))
             if added is not None:
                 total += added
         else:
             total = _hardware(a, b, added, d, arithmetic)
         return encode(total, d)
+
+
+# OpenBLAS hands products beyond this many multiplications to its threads, which wait for each other on a busy machine:
+# 10 ms instead of 0.05 for 128 x 256 x 16.
+_ONE_THREAD = 1 << 18
+
+
+def _product(a: Floats, b: Floats) -> Floats:
+    """``A B^T`` in column chunks that stay in one thread."""
+    (m, k), n = a.shape, len(b)
+    step = max(8, _ONE_THREAD // (m * k))
+    if n <= step:
+        return a @ b.T
+    total = np.empty((m, n))
+    for first in range(0, n, step):
+        np.matmul(a, b[first : first + step].T, out=total[:, first : first + step])
+    return total
 
 
 def _scaled(factor: Factor) -> Floats:

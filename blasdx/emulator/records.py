@@ -72,6 +72,7 @@ class Memory:
         self.sides: dict[Side, list[Record]] = {side: [] for side in CONFLICTS}
         # Bits that any record of a side may have: a superset.
         self.unions: dict[Side, int] = dict.fromkeys(CONFLICTS, 0)
+        self.written = 0  # bits that anybody wrote
         self._latest: dict[tuple[Side, int], Record] = {}
         self._limits: dict[Side, int] = dict.fromkeys(CONFLICTS, _PRUNE_FIRST)
         self._dropped = dropped

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -178,23 +178,23 @@ class TensorMap:
             object.__setattr__(self, field.name, values[field.name])
         _validate(self)
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.dims)
 
-    @property
+    @cached_property
     def format(self) -> Format:
         """How one element is stored."""
         return FORMATS[self.dtype]
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Elements that one copy moves in each dimension: ``ceil(box / element stride)``, innermost first."""
         strides = (1, *self.element_strides[1:])
         return tuple(-(-extent // stride) for extent, stride in zip(self.box, strides, strict=True))
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Bytes of shared memory that one copy writes, and that it signals to its mbarrier, fill included."""
         return prod(self.counts) * self.format.shared_bits // 8

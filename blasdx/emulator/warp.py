@@ -1,9 +1,10 @@
 """Warps, and the sets of their lanes that run together.
 
 A warp starts as one :class:`Path`. Where its lanes part, the path splits in two that are scheduled independently, so
-that a lane spinning on a barrier cannot starve the lane that would release it. They meet again at the immediate
-post-dominator of the branch (:class:`Join`). Every path has its own registers; "uniform" therefore means uniform in
-the lanes of the path, and a path of one elected lane computes with plain integers.
+that a lane spinning on a barrier cannot starve the lane that would release it. They meet again at the immediate post-
+dominator of the branch (:class:`Join`), unless those on their way turn out to need the ones that wait. Every path has
+its own registers; "uniform" therefore means uniform in the lanes of the path, and a path of one elected lane computes
+with plain integers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ class Warp:
         self.loads: list[int] = []
         self.stores: list[int] = []
         self.local: Region | None = None
-        self.paths = 1
 
     @property
     def name(self) -> str:
@@ -86,15 +86,18 @@ class Join:
         Lanes still on their way.
     arrived : list
         (mask, registers) of the paths that are here.
+    broken : bool
+        Nobody waits here any more: the lanes on their way needed something from those that had arrived.
     """
 
-    __slots__ = ("arrived", "block", "parent", "remaining")
+    __slots__ = ("arrived", "block", "broken", "parent", "remaining")
 
     def __init__(self, block: int, parent: Join | None, remaining: int) -> None:
         self.block = block
         self.parent = parent
         self.remaining = remaining
         self.arrived: list[tuple[int, list[Any]]] = []
+        self.broken = False
 
 
 class Wait:
@@ -140,7 +143,7 @@ class Path:
         self.pc = 0
         self.regs = regs
         self.join: Join | None = None
-        self.special = warp.special_of(mask)
+        self.special = warp.special_of(mask) if mask else warp.special
         self.rank_bits = warp.cta.rank << 24
         self.carry: Value = 0
         self.wait: Wait | None = None
@@ -195,7 +198,6 @@ class Path:
             child.join = join
             child.carry = self.carry
             child.settle()
-            self.warp.paths += 1
             self.machine.ready.append(child)
         self.mask, self.pc = parts[0]
         self.join = join
@@ -218,11 +220,15 @@ class Path:
         """Reach the block of the innermost join; True when this path goes on from there with all lanes."""
         join = self.join
         assert join is not None
+        if join.broken:
+            self.join = join.parent
+            return True
         join.arrived.append((self.mask, self.regs))
         join.remaining &= ~self.mask
         if join.remaining:
-            self.warp.paths -= 1
+            self.machine.joins[join] = self
             return False
+        self.machine.joins.pop(join, None)
         self.resume_from(join)
         return True
 
@@ -234,6 +240,7 @@ class Path:
             self.mask |= mask
         self.pc = join.block
         self.join = join.parent
+        join.arrived = []
         self.settle()
 
     def leave(self, exits: bool) -> None:
@@ -246,15 +253,18 @@ class Path:
         while join is not None:
             join.remaining &= ~self.mask
             if not join.remaining and join.arrived and not resumed:
-                revived = Path(self.machine, self.program, warp, 0, [])
-                revived.resume_from(join)
-                warp.paths += 1
-                self.machine.ready.append(revived)
+                self.machine.joins.pop(join, None)
+                self.revive(join)
                 resumed = True
             join = join.parent
-        warp.paths -= 1
         self.machine.events += 1
         self.cta.lanes_left()
+
+    def revive(self, join: Join) -> None:
+        """A path for the lanes that arrived at a join."""
+        path = Path(self.machine, self.program, self.warp, 0, [])
+        path.resume_from(join)
+        self.machine.ready.append(path)
 
     def trap(self, opcode: str) -> None:
         """trap and brkpt: the program gave up."""

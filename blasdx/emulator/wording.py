@@ -79,3 +79,10 @@ def tensor_columns(mask: int) -> int:
     mask |= mask >> 1024
     mask |= mask >> 512
     return mask & ((1 << 512) - 1)
+
+
+def tensor_mask(columns: int) -> int:
+    """These columns in all eight lane groups."""
+    columns |= columns << 512
+    columns |= columns << 1024
+    return columns | columns << 2048

@@ -301,6 +301,10 @@ class Pair:
         self.monitor.add_cta(CTA, "CTA 0", "cluster")
         self.a, self.b = (self.monitor.add_warp(CTA, w, f"warp {w}") for w in (0, 1))
         self.events = 0
+        # Memory that holds something, known to both.
+        self.touch(self.a, 2, write=True, mask=0xFFFF)
+        self.monitor.fence(self.a, "proxy.async", 2)
+        self.sync(self.a, self.b)
 
     def sync(self, source: int, target: int) -> None:
         self.events += 1
@@ -531,9 +535,10 @@ def test_tensor_stores_want_their_wait() -> None:
 def test_allocation() -> None:
     p = Pair()
     p.monitor.allocate(p.a, CTA, 32, 32, 1)
+    p.monitor.join(p.a, p.tensor(p.a, "tcgen05.st", 9, write=True, column=40))
     p.monitor.join(p.a, p.tensor(p.a, "tcgen05.ld", 10, write=False, column=40))
     assert p.found() == []
-    p.tensor(p.a, "tcgen05.ld", 11, write=False, column=31)
+    p.tensor(p.a, "tcgen05.st", 11, write=True, column=31)
     p.monitor.deallocate(p.a, CTA, 32, 32, 12)
     p.tensor(p.a, "tcgen05.ld", 13, write=False, column=40)
     p.monitor.registers_used_early(p.a, 13, 14)
@@ -550,6 +555,28 @@ def test_allocation() -> None:
     assert "512 bytes pending" in found["expect-tx-unbalanced"].message
     assert found["tensor-memory-not-freed"].count == 1
     assert [h.severity for h in p.monitor.hazards()] == ["error"] * 3 + ["warning"] * 2
+
+
+def test_a_reader_that_comes_before_its_writer_is_no_race_but_an_error() -> None:
+    p = Pair()
+    p.store(p.a, 10, mask=0xF0000)
+    p.store(p.a, 11, mask=0x18000)  # partly written: may be meant
+    p.monitor.allocate(p.a, CTA, 0, 64, 12)
+    p.monitor.join(p.a, p.tensor(p.a, "tcgen05.st", 13, write=True, column=3))
+    p.monitor.join(p.a, p.tensor(p.a, "tcgen05.ld", 14, write=False, column=3))
+    p.monitor.join(p.a, p.tensor(p.a, "tcgen05.ld", 15, write=False, column=4))
+    operation = p.monitor.issue(p.a, "mma", 16, stream=("tcgen05", CTA, 0))
+    for mode, column in (("", 5), ("accumulate", 5), ("accumulate", 6)):
+        p.monitor.access(operation, "tensor", CTA, 1 << column, write=True, proxy="tensor", line=16, mode=mode)
+    assert [(h.kind, h.lines, h.count) for h in p.monitor.hazards()] == [
+        ("shared-read-before-written", (10,), 1),
+        ("tensor-read-before-written", (15,), 1),
+        ("tensor-read-before-written", (16,), 1),
+    ]
+    p.monitor.deallocate(p.a, CTA, 0, 64, 17)
+    p.monitor.allocate(p.a, CTA, 0, 64, 18)
+    p.monitor.join(p.a, p.tensor(p.a, "tcgen05.ld", 19, write=False, column=3))
+    assert p.found().count("tensor-read-before-written") == 3
 
 
 def test_copies_that_outlive_their_cta() -> None:

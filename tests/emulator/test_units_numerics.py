@@ -269,3 +269,10 @@ def test_scale_input_d_and_f16_words() -> None:
     assert multiply(zero, zero, c, "f32", shift=3).view(np.float32)[0, 0] == 1.0
     dirty = encode(np.array([[8.0]]), "f16") | np.uint32(0xABCD0000)
     assert decode(multiply(zero, zero, dirty, "f16"), "f16")[0, 0] == 8.0
+
+
+def test_large_products_are_computed_in_chunks_of_columns() -> None:
+    rng = np.random.default_rng(21)
+    a, b = rng.integers(-8, 9, (128, 64)), rng.integers(-8, 9, (249, 64))
+    got = multiply(Factor(a.astype(np.uint8), "s8"), Factor(b.astype(np.uint8), "s8"), None, "s32")
+    assert np.array_equal(decode(got, "s32"), a @ b.T)

@@ -194,7 +194,7 @@ def _atomic(w: Writer, i: Instruction) -> None:
         raise w.malformed(f"vectors of {count} elements are needed")
     values = ", ".join("(" + ", ".join(w.read(c[k], bits) for c in columns) + ",)" for k in range(count))
     call = w.call(rt.atomic, "w", repr(space), where, str(bits // 8), f"({values},)", w.bind(_update(w, name, kind)),
-                  "$m", str(i.line))  # fmt: skip
+                  "$m", str(i.line), repr(_order(i)))  # fmt: skip
     if d is None:
         w.effect(call)
         return
