@@ -1,12 +1,13 @@
 """Kernels that other compilers and libraries made, with the results their authors intended.
 
-The kernels are not part of the project: BLASDX_REFERENCE_DATA names the folder that has them. By default two schedules
-run; ``BLASDX_ALL_SCHEDULES=1`` runs all four and three seeds.
+The kernels are not part of the project: BLASDX_REFERENCE_DATA names the folder that has them. By default only
+the schedule that finds most runs; ``BLASDX_ALL_SCHEDULES=1`` runs all four, with three seeds.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from blasdx.emulator import GlobalMemory, LaunchResult, Module, TensorMap
 
 DATA = os.environ.get("BLASDX_REFERENCE_DATA")
 KERNELS = Path(DATA) / "kernels" if DATA else None
-SCHEDULES = [("adversarial", 0), ("random", 0)]
+SCHEDULES = [("adversarial", 0)]
 if os.environ.get("BLASDX_ALL_SCHEDULES"):
-    SCHEDULES += [("eager", 0), ("lazy", 0), ("random", 1), ("random", 2)]
+    SCHEDULES += [("eager", 0), ("lazy", 0), ("random", 0), ("random", 1), ("random", 2)]
 
 # Races in kernels that are right about everything else: no proxy fence at all between st.shared and tcgen05.mma.
 KNOWN_ERRORS = {"cute_tut01_mma": {"missing-proxy-fence"}}
@@ -42,7 +43,8 @@ def names() -> list[str]:
 
 def launch(name: str, schedule: str, seed: int) -> tuple[dict[str, bytes], LaunchResult, Any]:
     refdata = reference()
-    job = refdata.load(name)
+    assert KERNELS is not None
+    job = json.loads((KERNELS / f"{name}.json").read_text())
     memory = GlobalMemory()
     buffers = {
         n: memory.upload(np.frombuffer(bytes(data), np.uint8), n) for n, data in refdata.make_buffers(job).items()
@@ -56,7 +58,6 @@ def launch(name: str, schedule: str, seed: int) -> tuple[dict[str, bytes], Launc
         ).to_bytes()  # fmt: skip
 
     block = refdata.param_block(job, lambda n: buffers[n].address, tensor_map)
-    assert KERNELS is not None
     function = Module.from_ptx((KERNELS / job["ptx"]).read_text()).get_function(job["entry"])
     result = function.launch(
         grid=job["grid"], block=job["block"], cluster=job["cluster"], dynamic_smem=job["dynamic_smem_bytes"],
