@@ -126,7 +126,7 @@ def cases(sm: int, processors: int) -> Iterator[Case]:
             + Function(MM)
             + Arrangement(a, b, c)
             + Block()
-            + BlockDim(128)
+            + block_dim(sm, size.m)
             + MaxAlignment()
             + WithPipeline()
             + EnableInputStreaming()
@@ -151,16 +151,23 @@ def selftest(device: Device | str | None = None, *, seed: int = 0) -> Report:
 
     A case that raises is a failed case; the others still run.
     """
-    sm = default_sm().arch
+    sm = default_sm(device).arch
     where = select(sm, device)
     outcomes = tuple(run(case, where, seed=seed) for case in cases(sm, where.processors))
     return Report(device=where.name, sm=sm, seed=seed, environment=environment(), outcomes=outcomes)
 
 
-def default_sm() -> SM:
-    """The current GPU's architecture where there are kernels for it, otherwise SM 1000."""
-    present = current_sm()
-    return SM(present if present is not None and arch.of(present).tcgen05 else 1000, arch_specific)
+def default_sm(device: Device | str | None = None) -> SM:
+    """The GPU's architecture where there are kernels for it, otherwise, and for the emulator, SM 1000."""
+    present = current_sm() if device in (None, "cuda") else getattr(device, "sm", None)
+    if present is None or present not in arch.NUMBERS or not (arch.of(present).tcgen05 or arch.of(present).wgmma):
+        present = 1000
+    return SM(present, arch_specific)
+
+
+def block_dim(sm: int, m: int) -> BlockDim:
+    """Computing threads for a tile of m rows: a second warpgroup on Hopper, whose accumulators are in registers."""
+    return BlockDim(256 if arch.of(sm).wgmma and m % 128 == 0 else 128)
 
 
 def run(case: Case, device: Device, *, seed: int = 0) -> Outcome:

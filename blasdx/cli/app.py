@@ -154,7 +154,7 @@ def run_command(
 
     with reported(EmulationError):
         host = {"a": load(a), "b": load(b)} | ({} if c is None else {"c": load(c)})
-        tile = descriptor_from_text(descriptor) if descriptor else tile_for(host["a"], host["b"])
+        tile = descriptor_from_text(descriptor) if descriptor else tile_for(host["a"], host["b"], device)
         gemm = Gemm(compile(render(suggest_pipeline(tile, depth=depth))), device)
         operands = {name: on_device(gemm.device, tile, name, matrix) for name, matrix in host.items()}
         start = time.perf_counter()
@@ -215,14 +215,16 @@ def load(path: Path) -> Any:
     return matrix.view(ml_dtypes.bfloat16) if matrix.dtype == np.dtype("V2") else matrix
 
 
-def tile_for(a: Any, b: Any) -> Descriptor:
+def tile_for(a: Any, b: Any, device: str | None) -> Descriptor:
     """The default tile, for operands as they are; for the GPU that is present, if it has kernels."""
     from blasdx.operators import Arrangement, Precision
-    from blasdx.selftest import default_sm
+    from blasdx.selftest import block_dim, default_sm
 
     tile = descriptor_from_text(TILE)
     order_a, order_b = ("row" if matrix.flags.c_contiguous else "col" for matrix in (a, b))
-    return tile.with_(Precision(a.dtype, b.dtype, "f32"), Arrangement(order_a, order_b, "row"), default_sm())
+    sm = default_sm(device)
+    arrangement = Arrangement(order_a, order_b, "row")
+    return tile.with_(Precision(a.dtype, b.dtype, "f32"), arrangement, sm, block_dim(sm.arch, tile.m))
 
 
 def on_device(device: Device, tile: Descriptor, name: str, matrix: Any) -> Any:

@@ -147,10 +147,6 @@ class CudaDevice:
         """Streaming multiprocessors."""
         return int(self._cupy.cuda.Device(self.index).attributes["MultiProcessorCount"])
 
-    def accepts(self, sm: int) -> bool:
-        """Whether it runs kernels for this SM: arch-specific code runs on exactly one."""
-        return sm == self.sm
-
     @property
     def namespace(self) -> Any:
         """CuPy."""

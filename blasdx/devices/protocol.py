@@ -59,8 +59,9 @@ class Device(Protocol):
     def processors(self) -> int:
         """CTAs of a persistent kernel that run at once: its streaming multiprocessors."""
 
-    def accepts(self, sm: int) -> bool:
-        """Whether it runs kernels for this SM number (1000, ...)."""
+    @property
+    def sm(self) -> int | None:
+        """The only SM number that it runs kernels for; None if it runs any."""
 
     @property
     def namespace(self) -> Any:

@@ -36,7 +36,7 @@ def select(sm: int, device: Device | str | None = None) -> Device:
         device = EmulatedDevice()
     elif isinstance(device, str):
         raise ValueError(f"no device is called {device!r}: 'cuda' or 'emulator'")
-    if not device.accepts(sm):
+    if device.sm not in (None, sm):
         text = (
             f"{device.name} does not run this kernel: code compiled for SM {sm} arch_specific runs on SM {sm} alone; "
             f"change the descriptor's SM, or pass device='emulator'"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from blasdx.devices.emulated import EmulatedDevice
+from blasdx.pipeline import suggest_pipeline
 from blasdx.selftest import Report, cases, run, selftest
 
 
@@ -36,6 +37,12 @@ def test_the_cases_cover_types_orders_and_block_shapes() -> None:
     assert {tile.m for tile in found} == {64, 128, 192, 256}
     assert len({(tile.arrangement.a, tile.arrangement.b) for tile in found}) == 4
     assert len({tile.arrangement.c for tile in found}) == 2
+
+
+@pytest.mark.parametrize("sm", [900, 1000, 1030, 1100])
+def test_every_case_has_a_kernel_on_every_architecture(sm: int) -> None:
+    for case in cases(sm, 132):
+        assert suggest_pipeline(case.descriptor).path == ("wgmma" if sm == 900 else "utcmma")
 
 
 class OffByOneUlp(EmulatedDevice):
