@@ -26,6 +26,7 @@ from blasdx.errors import (
     UnsupportedToolkitError,
 )
 from blasdx.gemm import Gemm, gemm
+from blasdx.operands import padded
 from blasdx.operators import (
     MM,
     SM,
@@ -69,6 +70,7 @@ __all__ = [
     "CompiledKernel",
     "Gemm",
     "gemm",
+    "padded",
     "Device",
     # operators and their tags
     "Size",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,7 +31,7 @@ TMA_STRIDE_LIMIT = 1 << 40
 COORDINATE_LIMIT = 1 << 31
 """Tile coordinates are signed 32-bit integers (PTX ISA 9.7.9.27.1.2); the last tile's end must still be one."""
 
-F32_MAX = float(np.finfo(np.float32).max)
+F32_MIN, F32_MAX = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,7 @@ def bind(
         if strides := list(_strides(operand, inner_axis, str(order))):
             misses += strides
             continue
-        if alignment is not None:
-            misses += _tma(operand, inner_axis, alignment)
+        misses += _element_address(operand, inner_axis) if alignment is None else _tma(operand, inner_axis, alignment)
         bound[operand.name] = matrix(operand, order)
     if "out" in bound:
         misses += _output(bound["out"], [bound[name] for name in ("a", "b", "c") if name in bound])
@@ -191,25 +191,35 @@ def bind(
     return Product(m, n, k, bound["a"], bound["b"], bound.get("c") if scalars[1] else None, bound.get("out"), *scalars)
 
 
-def padded(array: Any, order: object = row_major, *, namespace: Any = np) -> Any:
-    """A copy in the given order whose rows (columns, if column-major) begin at multiples of 16 bytes, as TMA needs.
+def padded(array: Any, order: object = row_major, *, alignment: int = TMA_ALIGNMENT, namespace: Any = None) -> Any:
+    """A copy in the given order, whose first element and rows (columns, if column-major) lie as TMA needs them.
 
     Parameters
     ----------
     array : array
-        (rows, columns).
+        (rows, columns), with any strides.
     order : Order or {"row", "col"}
+    alignment : int
+        Bytes of which the address and the leading dimension are multiples: 16, or what the descriptor promises.
     namespace : module
-        numpy or cupy, whose ``empty`` makes the buffer. NumPy's and CuPy's own allocations are aligned by themselves.
+        numpy or cupy, whose ``empty`` makes the buffer; the array's own when left out.
     """
+    module = namespace or sys.modules[type(array).__module__.partition(".")[0]]
     rows, columns = array.shape
     by_rows = str(order).startswith("row")
     inner, outer = (columns, rows) if by_rows else (rows, columns)
-    step = TMA_ALIGNMENT // array.dtype.itemsize
-    lines = namespace.empty((outer, math.ceil(inner / step) * step), dtype=array.dtype)[:, :inner]
+    step = max(alignment // array.dtype.itemsize, 1)
+    pitch = math.ceil(inner / step) * step
+    buffer = module.empty(outer * pitch + step, dtype=array.dtype)
+    first = -_address(buffer) % alignment // array.dtype.itemsize
+    lines = buffer[first : first + outer * pitch].reshape(outer, pitch)[:, :inner]
     copy = lines if by_rows else lines.T
     copy[...] = array
     return copy
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 def refuse(misses: Sequence[OperandMiss]) -> None:
@@ -297,13 +307,16 @@ def _dtype(operand: Operand, element: Element) -> Iterator[OperandMiss]:
     as_bytes = element.is_float and element.bits == 8 and operand.dtype == np.uint8
     # CuPy has no 8-bit floats: their bytes travel as uint8, and the descriptor says what they are.
     if operand.dtype != element.numpy_dtype and not as_bytes:
+        type_name = element.numpy_dtype.name
+        bits = operand.dtype.kind == "u" and operand.dtype.itemsize == element.itemsize and element.is_float
+        view = f"{operand.name}.view({type_name!r}) where these are its bits, or " if bits else ""
         yield OperandMiss(
             operand.name,
             "element-type",
             f"dtype {operand.dtype}",
             f"{element.numpy_dtype}",
             f"The kernel reads and writes {element.name} bits; nothing converts them on the way.",
-            f"{operand.name}.astype({element.numpy_dtype.name!r}), or a descriptor with the array's own type",
+            f"{view}{operand.name}.astype({type_name!r}), or a descriptor with the array's own type",
         )
 
 
@@ -316,7 +329,7 @@ def _strides(operand: Operand, inner_axis: int, order: str) -> Iterator[OperandM
     inner_stride, outer_stride = operand.strides[inner_axis], operand.strides[1 - inner_axis]
     line = "row" if inner_axis else "column"
     got = f"strides {operand.strides} B"
-    copy = f"numpy.asarray({name}, order={'C' if inner_axis else 'F'!r}).copy() or its CuPy twin"
+    copy = _copied(name, inner_axis)
     if (inner > 1 and inner_stride < 0) or (outer > 1 and outer_stride < 0):
         why = "A tensor map and a leading dimension only count upwards."
         yield OperandMiss(name, "negative-stride", got, "no negative stride", why, copy)
@@ -342,6 +355,20 @@ def _strides(operand: Operand, inner_axis: int, order: str) -> Iterator[OperandM
         yield OperandMiss(name, "leading-dimension", got, f"a multiple of {item} B", why, copy)
 
 
+def _element_address(operand: Operand, inner_axis: int) -> Iterator[OperandMiss]:
+    """What loads and stores of single elements ask for."""
+    item = operand.dtype.itemsize
+    if 0 not in operand.shape and operand.address % item:
+        yield OperandMiss(
+            operand.name,
+            "pointer-alignment",
+            f"first element at {operand.address:#x}, {operand.address % item} B past a multiple of {item}",
+            f"a multiple of {item} B",
+            "An address between two elements faults.",
+            _copied(operand.name, inner_axis),
+        )
+
+
 def _tma(operand: Operand, inner_axis: int, alignment: int) -> Iterator[OperandMiss]:
     """What a tensor map can describe."""
     if 0 in operand.shape:
@@ -355,31 +382,40 @@ def _tma(operand: Operand, inner_axis: int, alignment: int) -> Iterator[OperandM
             f"first element at {operand.address:#x}, {operand.address % alignment} B past a multiple of {alignment}",
             f"a multiple of {alignment} B",
             f"The descriptor promises it, and TMA reads from addresses that are multiples of {TMA_ALIGNMENT} B.",
-            f"start the view at a multiple of {alignment // item} elements, or copy it",
+            f"start the view at a multiple of {alignment // item} elements, or {_copied(name, inner_axis, alignment)}",
         )
     stride, inner, outer = operand.strides[1 - inner_axis], operand.shape[inner_axis], operand.shape[1 - inner_axis]
     if outer > 1 and stride % alignment:
-        padded = math.ceil(inner * item / alignment) * alignment // item
-        buffer = (
-            f"empty(({outer}, {padded}))[:, :{inner}]" if inner_axis else f"empty(({outer}, {padded})).T[:{inner}, :]"
-        )
+        pitch = math.ceil(inner * item / alignment) * alignment // item
         yield OperandMiss(
             name,
             "leading-dimension-alignment",
             f"{stride} B from one {line} to the next ({stride // item} elements of {item} B)",
             f"a multiple of {alignment} B",
             f"The descriptor promises it, and TMA strides are multiples of {TMA_ALIGNMENT} B.",
-            f"pad the leading dimension to {padded} elements: copy {name} into {buffer}",
+            f"pad the leading dimension to {pitch} elements: {_copied(name, inner_axis, alignment)}",
         )
     if outer > 1 and stride >= TMA_STRIDE_LIMIT:
         why = "The stride field of a tensor map holds 36 bits of 16-byte units."
-        yield OperandMiss(name, "leading-dimension", f"{stride:,} B", "less than 2^40 B", why, "copy the operand")
+        yield OperandMiss(
+            name, "leading-dimension", f"{stride:,} B", "less than 2^40 B", why, _copied(name, inner_axis)
+        )
+
+
+def _copied(name: str, inner_axis: int, alignment: int = TMA_ALIGNMENT) -> str:
+    """What to pass instead of an array whose strides or address are wrong."""
+    if name == "out":
+        return "out=None, or an array of its own"
+    promised = f", alignment={alignment}" if alignment > TMA_ALIGNMENT else ""
+    return f"blasdx.padded({name}, {'row' if inner_axis else 'col'!r}{promised})"
 
 
 def _output(out: Matrix, inputs: Sequence[Matrix]) -> Iterator[OperandMiss]:
     if not out.operand.writable:
         why = "The kernel writes its result there."
-        yield OperandMiss("out", "read-only", "a read-only array", "a writable one", why, "out=None, or a copy")
+        yield OperandMiss(
+            "out", "read-only", "a read-only array", "a writable one", why, "out=None, or a writable array"
+        )
     for matrix in inputs:
         name = matrix.operand.name
         if name == "c" and _same_place(matrix, out):
@@ -395,23 +431,50 @@ def _scalars(c: Operand | None, alpha: object, beta: object) -> tuple[list[np.fl
     values: list[np.float32] = []
     misses: list[OperandMiss] = []
     for name, given in (("alpha", alpha), ("beta", 0.0 if beta is None else beta)):
-        if not isinstance(given, numbers.Real | np.generic) or isinstance(given, np.complexfloating):
+        value = _scalar(given)
+        if value is None:
             need, why = "a real number in host memory", "It scales f32 sums and is passed by value."
             misses.append(OperandMiss(name, "scalar", repr(given), need, why, "pass a float"))
             continue
-        exact = float(given)
-        if math.isfinite(exact) and abs(exact) > F32_MAX:
-            need, why = "a number that f32 holds", f"The kernel takes it as f32, whose largest value is {F32_MAX:.3g}."
-            misses.append(OperandMiss(name, "scalar", repr(given), need, why, "scale an operand instead"))
+        if _leaves_f32(given, value):
+            need = "a number that f32 holds"
+            why = f"The kernel takes it as f32, which goes from {F32_MIN:.3g} to {F32_MAX:.3g}."
+            misses.append(OperandMiss(name, "scalar", _brief(given), need, why, "scale an operand instead"))
             continue
-        values.append(np.float32(exact))
-        if name == "beta" and c is None and exact != 0:
+        values.append(value)
+        if name == "beta" and c is None and value != 0:
             why = "out = alpha * a @ b + beta * c reads c."
             misses.append(OperandMiss("c", "missing", f"beta = {given!r} and no c", "c, or beta = 0", why, "pass c"))
     if c is not None and beta is None:
         why = "Left out, beta is 0, and c would not be read."
         misses.append(OperandMiss("c", "unused", "c, and no beta", "both or neither", why, "beta=1.0, or leave c out"))
     return values, misses
+
+
+def _scalar(given: object) -> np.float32 | None:
+    """A real number of Python, NumPy or ml_dtypes as f32; None for anything else."""
+    if not isinstance(given, numbers.Real | np.generic):
+        return None
+    if isinstance(given, np.generic) and given.dtype.kind in "SUMmcO":  # float() would read some of them
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            return np.float32(float(given))
+    except OverflowError:  # an integer beyond f64
+        return np.float32(np.inf)
+    except (TypeError, ValueError):
+        return None
+
+
+def _leaves_f32(given: Any, value: np.float32) -> bool:
+    """Whether rounding makes infinity of a finite number, or zero of another."""
+    return bool((np.isinf(value) and given not in (math.inf, -math.inf)) or (value == 0 and given != 0))
+
+
+def _brief(given: object) -> str:
+    if isinstance(given, int) and given.bit_length() > 128:
+        return f"an integer of {given.bit_length()} bits"
+    return repr(given)
 
 
 # ---- arithmetic -----------------------------------------------------------------------------------------------------

@@ -183,8 +183,8 @@ def test_ragged_k_says_how_far_to_pad() -> None:
         call(k=37)
     text = str(caught.value)
     assert "a: 74 B from one row to the next (37 elements of 2 B); needs a multiple of 16 B" in text
-    assert "pad the leading dimension to 40 elements: copy a into empty((130, 40))[:, :37]" in text
-    assert "copy b into empty((75, 40)).T[:37, :]" in text
+    assert "pad the leading dimension to 40 elements: blasdx.padded(a, 'row')" in text
+    assert "pad the leading dimension to 40 elements: blasdx.padded(b, 'col')" in text
     assert call(k=37, a=zeros(130, 37, ld=40), b=zeros(37, 75, "col", ld=40)).k == 37
 
 
