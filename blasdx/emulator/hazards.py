@@ -34,6 +34,7 @@ from blasdx.emulator.ordering import (
     join,
 )
 from blasdx.emulator.records import CONFLICTS, Memory, Record, Side
+from blasdx.emulator.verdicts import verdicts
 
 __all__ = ["Hazard", "Monitor", "Severity"]
 
@@ -235,68 +236,17 @@ class Monitor(Findings):
             yield from each.warps
 
     def _compare(self, space: Space, old_reads: bool, old: Record, new: Record, clock: Clock, write: bool) -> None:
-        if old.component == new.component or old.agent is new.agent:
-            return
-        if old.ordered(clock):
-            self._check_fences(space, old_reads, old, new, clock, write)
-        elif old.engine == "tcgen05.ld" and clock.get(old.warp.component, 0) >= old.issued:
-            missing = "tcgen05.wait::ld is missing before the columns are handed over"
-            self._pair("warning", "tensor-load-not-waited", space, old_reads, old, new, write, missing)
-        elif old.engine == "tcgen05.st" and new.engine in ("tcgen05.ld", "tcgen05.st") and old.warp is new.warp:
-            missing = "tcgen05.wait::st is missing between the two"
-            self._pair("warning", "tensor-store-not-waited", space, old_reads, old, new, write, missing)
-        else:
-            kind = wording.conflict_kind(space, old, old_reads, write)
-            self._pair("error", kind, space, old_reads, old, new, write, wording.cure(old))
+        for verdict in verdicts(space, old_reads, old, new, clock, write):
 
-    def _check_fences(self, space: Space, old_reads: bool, old: Record, new: Record, clock: Clock, write: bool) -> None:
-        """An ordered pair may still lack the fence between two kinds of memory access."""
-        if space == "shared" and not old.engine and not old_reads and not write:
-            self._check_proxy(old, new, clock)
-        if space == "shared" and new.engine not in wording.TENSOR_CORE[:3]:
-            return
-        own = old.warp is new.warp
-        if own and old.engine in ("", "tcgen05.ld", "tcgen05.st"):
-            return
-        if not old.ordered(new.warp.after):
-            missing = "tcgen05.fence::after_thread_sync is missing between the wait and the later instruction"
-            self._pair("warning", "missing-tcgen05-fence-after", space, old_reads, old, new, write, missing)
-            new.warp.after = new.warp.snapshot()  # once for each wait that lacks it
-        elif (
-            old.engine in ("tcgen05.ld", "tcgen05.st") and clock.get(old.warp.component + BEFORE_FENCE, 0) < old.issued
-        ):
-            missing = "tcgen05.fence::before_thread_sync is missing between the earlier instruction and the arrival"
-            self._pair("warning", "missing-tcgen05-fence-before", space, old_reads, old, new, write, missing)
+            def text(missing: str = verdict.missing) -> str:
+                return (
+                    f"{self._who(new)} {'writes' if write else 'reads'} {wording.place(space, old.mask & new.mask)}, "
+                    f"which {self._who(old)} {'reads' if old_reads else 'writes'}; {missing}"
+                )
 
-    def _check_proxy(self, old: Record, new: Record, clock: Clock) -> None:
-        """A generic write that an asynchronous operation reads."""
-        if clock.get(old.component + WRITER_FENCE, 0) >= old.epoch:
-            return
-        if clock.get(old.component + CONSUMER_FENCE, 0) >= old.epoch:
-            missing = "fence.proxy.async ran on the reader's side only; every writer should run it before the barrier"
-            self._pair("warning", "proxy-fence-by-reader-only", "shared", False, old, new, False, missing)
-        else:
-            missing = "fence.proxy.async is missing: the writer must run it between its writes and the barrier"
-            self._pair("error", "missing-proxy-fence", "shared", False, old, new, False, missing)
-
-    def _pair(
-        self,
-        severity: Severity,
-        kind: str,
-        space: Space,
-        old_reads: bool,
-        old: Record,
-        new: Record,
-        write: bool,
-        missing: str,
-    ) -> None:
-        def text() -> str:
-            return (
-                f"{self._who(new)} {'writes' if write else 'reads'} {wording.place(space, old.mask & new.mask)}, "
-                f"which {self._who(old)} {'reads' if old_reads else 'writes'}; {missing}"
-            )
-
-        self.report(severity, kind, text, (old.line, new.line))
+            self.report(verdict.severity, verdict.kind, text, (old.line, new.line))
+            if verdict.kind == "missing-tcgen05-fence-after":
+                new.warp.after = new.warp.snapshot()  # once for each wait that lacks it
 
     def _who(self, record: Record) -> str:
         return wording.who(record, self._describe)
