@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-_LAYOUT = struct.Struct("<QQQQIIIff4x")
+_LAYOUT = struct.Struct("<6Q6I2f")
 
 PROBLEM_BYTES = _LAYOUT.size
 """Size of the struct; the rendered kernel asserts the same number."""
@@ -13,10 +13,11 @@ PROBLEM_BYTES = _LAYOUT.size
 
 @dataclass(frozen=True)
 class Arguments:
-    """out = alpha * A * B + beta * c for an m x n x k problem.
+    """out = alpha * A * B + beta * c for ``batches`` problems of m x n x k.
 
     ``out`` and ``c`` are device addresses, ``c`` is never read when ``beta`` is zero; leading dimensions count
-    elements between rows of a row-major C, between columns of a column-major one.
+    elements between rows of a row-major C, between columns of a column-major one; ``out_batch`` and ``c_batch`` count
+    those between batches. ``a_batch`` and ``b_batch`` are 0 where all batches share one operand, otherwise 1.
     """
 
     out: int
@@ -28,7 +29,16 @@ class Arguments:
     k: int
     alpha: float
     beta: float
+    batches: int = 1
+    a_batch: int = 0
+    b_batch: int = 0
+    out_batch: int = 0
+    c_batch: int = 0
 
     def pack(self) -> bytes:
-        """The struct's bytes, fields in the order of this class."""
-        return _LAYOUT.pack(self.out, self.c, self.out_ld, self.c_ld, self.m, self.n, self.k, self.alpha, self.beta)
+        """The struct's bytes, in the order of the C++ fields."""
+        return _LAYOUT.pack(
+            *(self.out, self.c, self.out_ld, self.c_ld, self.out_batch, self.c_batch),
+            *(self.m, self.n, self.k, self.batches, self.a_batch, self.b_batch),
+            *(self.alpha, self.beta),
+        )

@@ -197,13 +197,13 @@ class PipelinePlan(_Value):
         """Accumulators there are room for at once: one in registers, more in tensor memory."""
         return self.accumulator.stages
 
-    def tiles(self, m: int, n: int) -> int:
-        """Output tiles of an m x n problem, the ragged ones included."""
-        return -(-m // self.descriptor.m) * -(-n // self.descriptor.n)
+    def tiles(self, m: int, n: int, batches: int = 1) -> int:
+        """Output tiles of ``batches`` m x n problems, the ragged ones included."""
+        return -(-m // self.descriptor.m) * -(-n // self.descriptor.n) * batches
 
-    def grid(self, m: int, n: int, sms: int) -> int:
+    def grid(self, m: int, n: int, sms: int, batches: int = 1) -> int:
         """CTAs of a launch: one an SM, fewer where there are fewer tiles."""
-        return min(self.tiles(m, n), sms)
+        return min(self.tiles(m, n, batches), sms)
 
     def role(self, name: str) -> Role:
         """The role of this name."""

@@ -82,13 +82,20 @@ class OperandTile(BaseModel):
         """TMA copies a stage."""
         return self.spans * (self.lines // self.box[1])
 
-    def tensor_map(self, rows: int, k: int, leading_dimension: int) -> TensorMapSpec:
-        """The tensor map of a whole ``rows`` x ``k`` operand whose lines are ``leading_dimension`` elements apart."""
+    def tensor_map(
+        self, rows: int, k: int, leading_dimension: int, *, batches: int = 1, batch_stride: int = 0
+    ) -> TensorMapSpec:
+        """The tensor map of ``batches`` whole ``rows`` x ``k`` operands.
+
+        Lines are ``leading_dimension`` elements apart, batches ``batch_stride``, which a single one has no use for.
+        """
+        inner, outer = (k, rows) if self.major is Major.K else (rows, k)
+        strides = (leading_dimension, batch_stride or leading_dimension * outer)
         return TensorMapSpec(
             element=self.element,
-            dims=(k, rows) if self.major is Major.K else (rows, k),
-            strides_bytes=(leading_dimension * self.element.bits // 8,),
-            box=self.box,
+            dims=(inner, outer, batches),
+            strides_bytes=tuple(stride * self.element.itemsize for stride in strides),
+            box=(*self.box, 1),
             swizzle=self.swizzle,
         )
 

@@ -34,12 +34,18 @@ class StagingTile(BaseModel):
         """Bytes of the chunk."""
         return self.rows * self.swizzle.span
 
-    def tensor_map(self, m: int, n: int, leading_dimension: int) -> TensorMapSpec:
-        """The tensor map of a whole row-major m x n C whose rows are ``leading_dimension`` elements apart."""
+    def tensor_map(
+        self, m: int, n: int, leading_dimension: int, *, batches: int = 1, batch_stride: int = 0
+    ) -> TensorMapSpec:
+        """The tensor map of ``batches`` whole row-major m x n C.
+
+        Rows are ``leading_dimension`` elements apart, batches ``batch_stride``, which a single one has no use for.
+        """
+        strides = (leading_dimension, batch_stride or leading_dimension * m)
         return TensorMapSpec(
             element=self.element,
-            dims=(n, m),
-            strides_bytes=(leading_dimension * self.element.bits // 8,),
-            box=(self.columns, self.rows),
+            dims=(n, m, batches),
+            strides_bytes=tuple(stride * self.element.itemsize for stride in strides),
+            box=(self.columns, self.rows, 1),
             swizzle=self.swizzle,
         )

@@ -3,18 +3,19 @@ __device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
 }
 
 // Copies one box to shared memory; the box's full bytes are counted on `barrier`, zero fill included.
-__device__ __forceinline__ void tma_load_2d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 barrier) {
+__device__ __forceinline__ void tma_load_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                            u32 barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+      "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
           destination),
-      "l"(&map), "r"(inner), "r"(outer), "r"(barrier)
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier)
       : "memory");
 }
 
 // Copies one box from shared memory, whose writers have fenced; what lies outside the tensor is not written.
-__device__ __forceinline__ void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 source) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(inner),
-               "r"(outer), "r"(source)
+__device__ __forceinline__ void tma_store_3d(const TensorMap& map, u32 inner, u32 outer, u32 batch, u32 source) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+               "r"(inner), "r"(outer), "r"(batch), "r"(source)
                : "memory");
 }
 

@@ -165,11 +165,12 @@ __device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
 }
 
 // Copies one box to shared memory; the box's full bytes are counted on `barrier`, zero fill included.
-__device__ __forceinline__ void tma_load_2d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 barrier) {
+__device__ __forceinline__ void tma_load_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                            u32 barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+      "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
           destination),
-      "l"(&map), "r"(inner), "r"(outer), "r"(barrier)
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier)
       : "memory");
 }
 
@@ -274,45 +275,52 @@ __device__ void initialise_barriers(const Storage& storage) {
 
 // ---- Problem ---------------------------------------------------------------------------------------------------------
 
-// C = alpha * A * B + beta * C for an m x n x k problem; `out` receives it, `c` is read only where beta is not zero.
+// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
+// not zero.
 struct Problem {
   Output* out;
   const Output* c;
-  u64 out_ld;  // elements between rows
-  u64 c_ld;
-  u32 m, n, k;
+  u64 out_ld, c_ld;        // elements between rows
+  u64 out_batch, c_batch;  // elements between batches
+  u32 m, n, k, batches;
+  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
   float alpha, beta;
 };
-static_assert(sizeof(Problem) == 56, "the host packs this struct");
+static_assert(sizeof(Problem) == 80, "the host packs this struct");
 
-// The tiles of the output in bands of kBand tiles along M, inside a band column by column: the CTAs at work at one time
+// The tiles of the output, batch after batch, in bands of kBand tiles along M, inside a band column by column: the CTAs at work at one time
 // share few rows of A and few columns of B, which then stay in L2. CTA i takes every gridDim.x-th tile from i on.
 struct Tiles {
   u32 m_tiles, n_tiles, count, k_blocks;
 
+  struct Place {
+    u32 row, column, batch;
+  };
+
   __device__ explicit Tiles(const Problem& problem)
       : m_tiles((problem.m + kTileM - 1) / kTileM),
         n_tiles((problem.n + kTileN - 1) / kTileN),
-        count(m_tiles * n_tiles),
+        count(m_tiles * n_tiles * problem.batches),
         k_blocks((problem.k + kTileK - 1) / kTileK) {}
 
-  __device__ void locate(u32 tile, u32& row, u32& column) const {
+  __device__ Place operator[](u32 index) const {
+    const u32 batch = index / (m_tiles * n_tiles);
+    const u32 tile = index % (m_tiles * n_tiles);
     const u32 band = tile / (kBand * n_tiles);
     const u32 inside = tile % (kBand * n_tiles);
     const u32 height = min(kBand, m_tiles - band * kBand);
-    row = (band * kBand + inside % height) * kTileM;
-    column = inside / height * kTileN;
+    return {(band * kBand + inside % height) * kTileM, inside / height * kTileN, batch};
   }
 };
 
 // ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
 
 // Waits empty[stage]; fills the stage with one K block of A and B, whose bytes complete full[stage].
-__device__ void tma_load(const Storage& storage, const Tiles& tiles, const TensorMap& a_map, const TensorMap& b_map) {
+__device__ void tma_load(const Storage& storage, const Tiles& tiles, const Problem& problem, const TensorMap& a_map,
+                         const TensorMap& b_map) {
   Ring<kDepth> ring;
   for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    u32 row, column;
-    tiles.locate(tile, row, column);
+    const Tiles::Place at = tiles[tile];
 #pragma unroll 1
     for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
       const u32 k = k_block * kTileK;
@@ -323,13 +331,13 @@ __device__ void tma_load(const Storage& storage, const Tiles& tiles, const Tenso
       for (u32 span = 0; span < kASpans; ++span) {
         const u32 destination = storage.a(ring.stage) + span * kASpanBytes;
         const u32 inner = k + span * kASpanElements;
-        tma_load_2d(destination, a_map, inner, row, full);
+        tma_load_3d(destination, a_map, inner, at.row, at.batch * problem.a_batch, full);
       }
 #pragma unroll
       for (u32 span = 0; span < kBSpans; ++span) {
         const u32 destination = storage.b(ring.stage) + span * kBSpanBytes;
         const u32 inner = k + span * kBSpanElements;
-        tma_load_2d(destination, b_map, inner, column, full);
+        tma_load_3d(destination, b_map, inner, at.column, at.batch * problem.b_batch, full);
       }
       ring.advance();
     }
@@ -384,18 +392,21 @@ __device__ void mma_issue(const Storage& storage, const Tiles& tiles, u32 tmem) 
 
 // Whether every run starts on 16 bytes; the answer is the same for all threads.
 __device__ bool is_vectorizable(const Problem& problem) {
-  const u64 out = reinterpret_cast<u64>(problem.out) | problem.out_ld * sizeof(float);
-  const u64 c = problem.beta != 0.0f ? reinterpret_cast<u64>(problem.c) | problem.c_ld * sizeof(float) : 0;
-  return (out | c) % sizeof(float4) == 0;
+  u64 bytes = reinterpret_cast<u64>(problem.out) | (problem.out_ld | problem.out_batch) * sizeof(float);
+  if (problem.beta != 0.0f) {
+    bytes |= reinterpret_cast<u64>(problem.c) | (problem.c_ld | problem.c_batch) * sizeof(float);
+  }
+  return bytes % sizeof(float4) == 0;
 }
 
 // Stores kRun consecutive columns of one row, and nothing outside the m x n output.
-__device__ void store_run(const Problem& problem, const u32 (&acc)[kRun], u32 row, u32 column) {
+__device__ void store_run(const Problem& problem, const u32 (&acc)[kRun], u32 row, u32 column,
+                          u32 batch) {
   if (row >= problem.m) {
     return;
   }
-  float* out = problem.out + row * problem.out_ld + column;
-  const float* c = problem.c + row * problem.c_ld + column;
+  float* out = problem.out + batch * problem.out_batch + row * problem.out_ld + column;
+  const float* c = problem.c + batch * problem.c_batch + row * problem.c_ld + column;
   if (column + kRun <= problem.n && is_vectorizable(problem)) {
 #pragma unroll
     for (u32 i = 0; i < kRun; i += 4) {
@@ -430,8 +441,7 @@ __device__ void epilogue(const Storage& storage, const Tiles& tiles, const Probl
   const u32 first_column = 0;
   Ring<kAccStages> acc;
   for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    u32 row, column;
-    tiles.locate(tile, row, column);
+    const Tiles::Place at = tiles[tile];
     mbarrier_wait(storage.acc_full(acc.stage), acc.phase);
     tcgen05_fence_after_thread_sync();
     const u32 accumulator = tmem + (warp * 32 << 16) + acc.stage * kAccColumns;
@@ -439,7 +449,8 @@ __device__ void epilogue(const Storage& storage, const Tiles& tiles, const Probl
     for (u32 chunk = 0; chunk < kAccColumns; chunk += kChunk) {
       u32 values[kRun];
       tmem_load_32x32b_x32(accumulator + chunk, values);
-      store_run(problem, values, row + first_row + chunk / kTileN * kMmaM, column + first_column + chunk % kTileN);
+      const u32 row = at.row + first_row + chunk / kTileN * kMmaM;
+      store_run(problem, values, row, at.column + first_column + chunk % kTileN, at.batch);
     }
     tcgen05_fence_before_thread_sync();
     mbarrier_arrive(storage.acc_empty(acc.stage));
@@ -474,7 +485,7 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_100a(
 
   if (warp == kTmaLoadWarp) {
     if (elect_one()) {
-      tma_load(storage, tiles, a_map, b_map);
+      tma_load(storage, tiles, problem, a_map, b_map);
     }
   } else if (warp == kMmaIssueWarp) {
     if (elect_one()) {

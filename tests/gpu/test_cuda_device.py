@@ -44,7 +44,7 @@ extern "C" __global__ void copy_tiles(const __grid_constant__ TensorMap map, con
   const u32 first_row = blockIdx.x / tiles_across * 40, first_column = blockIdx.x % tiles_across * 64;
   if (threadIdx.x == 0) {
     mbarrier_arrive_expect_tx(barrier, 128 * 40);
-    tma_load_2d(base, map, first_column, first_row, barrier);
+    tma_load_3d(base, map, first_column, first_row, 0, barrier);
   }
   mbarrier_wait(barrier, 0);
   for (u32 i = threadIdx.x; i < 64 * 40; i += blockDim.x) {
@@ -82,9 +82,9 @@ def copy(device: CudaDevice, kernel: Any, array: Any, dtype: str, swizzle: str, 
     operand = device.view("a", array)
     spec = TensorMapSpec(
         element=Element.of(dtype),
-        dims=(columns, rows),
-        strides_bytes=(operand.strides[0],),
-        box=(SPAN, ROWS),
+        dims=(columns, rows, 1),
+        strides_bytes=(operand.strides[0], operand.strides[0] * rows),
+        box=(SPAN, ROWS, 1),
         swizzle=Swizzle(swizzle),
     )
     tile = StructArgument((out,), lambda address: struct.pack("<QQIIf4x", address, wide * SPAN, rows, columns, 1.5))

@@ -59,10 +59,11 @@ def test_a_call_is_two_maps_and_a_struct() -> None:
     assert isinstance(b_map, TensorMapArgument)
     assert isinstance(problem, StructArgument)
     assert (a_map.operand.array is a, b_map.operand.array is b) == (True, True)
-    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((72, 200), (160,), (64, 128))
-    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((72, 130), (144,), (64, 64))
+    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((72, 200, 1), (160, 32000), (64, 128, 1))
+    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((72, 130, 1), (144, 18720), (64, 64, 1))
     packed = problem.bytes(lambda operand: {"out": 4096, "c": 8192}[operand.name])
-    assert struct.unpack("<QQQQIIIff4x", packed) == (4096, 8192, 133, 130, 200, 130, 72, 1.5, -2)
+    addresses_and_strides, extents, batches = (4096, 8192, 133, 130, 0, 0), (200, 130, 72), (1, 0, 0)
+    assert struct.unpack("<6Q6I2f", packed) == (*addresses_and_strides, *extents, *batches, 1.5, -2)
     assert launch.writes.array is out
 
 
@@ -74,9 +75,10 @@ def test_mn_major_operands_and_a_column_major_result() -> None:
     assert isinstance(a_map, TensorMapArgument)
     assert isinstance(b_map, TensorMapArgument)
     assert isinstance(problem, StructArgument)
-    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((200, 72), (400,), (64, 64))
-    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((136, 72), (272,), (64, 64))
-    assert struct.unpack("<QQQQIIIff4x", problem.bytes(lambda operand: 16)) == (16, 0, 200, 0, 200, 136, 72, 1, 0)
+    assert (a_map.spec.dims, a_map.spec.strides_bytes, a_map.spec.box) == ((200, 72, 1), (400, 28800), (64, 64, 1))
+    assert (b_map.spec.dims, b_map.spec.strides_bytes, b_map.spec.box) == ((136, 72, 1), (272, 19584), (64, 64, 1))
+    packed = problem.bytes(lambda operand: 16)
+    assert struct.unpack("<6Q6I2f", packed) == (16, 0, 200, 0, 0, 0, 200, 136, 72, 1, 0, 0, 1, 0)
     assert result.flags.f_contiguous
     assert (result.shape, result.dtype) == ((200, 136), np.float32)
     assert (result == 7).all()
