@@ -40,6 +40,13 @@ CASES = {
         + dx.SM(1030, dx.arch_specific)
         + _PIPELINE
     ),
+    "bf16_128x256x64_tn_hopper": (
+        dx.Size(128, 256, 64)
+        + dx.Precision("bf16", "bf16", "f32")
+        + dx.Arrangement("row", "col", "row")
+        + dx.SM(900, dx.arch_specific)
+        + _PIPELINE.with_(dx.BlockDim(256))
+    ),
 }
 """File name to descriptor."""
 

@@ -1,0 +1,92 @@
+"""Hopper kernels compile without spills, without the compiler's warnings, and hold exactly the planned MMAs."""
+
+from __future__ import annotations
+
+import pytest
+
+import blasdx as dx
+from blasdx.errors import PlanError
+
+
+def plan_of(size, threads, arrangement=("row", "col", "row"), precision=("bf16", "bf16", "f32"), **options):
+    descriptor = (
+        dx.Size(*size)
+        + dx.Precision(*precision)
+        + dx.Type(dx.real)
+        + dx.Function(dx.MM)
+        + dx.Arrangement(*arrangement)
+        + dx.Block()
+        + dx.BlockDim(threads)
+        + dx.MaxAlignment()
+        + dx.WithPipeline()
+        + dx.EnableInputStreaming()
+        + dx.SM(900, dx.arch_specific)
+    )
+    return dx.suggest_pipeline(descriptor, **options)
+
+
+CASES = [
+    ((128, 256, 64), 256, ("row", "col", "row"), ("bf16", "bf16", "f32"), "bf16", "HGMMA", 4),
+    ((256, 128, 64), 256, ("col", "row", "row"), ("f16", "f16", "f32"), None, "HGMMA", 8),
+    ((64, 24, 48), 128, ("row", "row", "col"), ("f16", "f16", "f16"), None, "HGMMA", 3),
+    ((128, 176, 32), 128, ("row", "col", "row"), ("bf16", "bf16", "f32"), "f16", "HGMMA", 4),
+    ((384, 40, 32), 128, ("row", "col", "row"), ("bf16", "bf16", "f32"), None, "HGMMA", 12),
+    ((128, 512, 32), 512, ("row", "col", "row"), ("f16", "f16", "f16"), None, "HGMMA", 2),
+    ((128, 64, 32), 512, ("row", "col", "row"), ("tf32", "tf32", "f32"), None, "HGMMA", 4),
+    ((128, 128, 128), 256, ("row", "col", "row"), ("e4m3", "e5m2", "f32"), "bf16", "QGMMA", 4),
+    ((64, 64, 256), 128, ("row", "col", "row"), ("e5m2", "e5m2", "f16"), None, "QGMMA", 8),
+    ((64, 40, 96), 128, ("row", "col", "row"), ("s8", "u8", "s32"), None, "IGMMA", 15),
+]
+
+
+@pytest.mark.parametrize(("size", "threads", "arrangement", "precision", "output", "mnemonic", "count"), CASES)
+def test_kernel_holds_the_planned_mmas(size, threads, arrangement, precision, output, mnemonic, count):
+    plan = plan_of(size, threads, arrangement, precision, output=output, depth=2)
+    kernel = dx.compile(dx.render(plan))
+    assert (plan.mma.mnemonic, plan.mma.count) == (mnemonic, count)
+    assert kernel.prove() == count
+    assert kernel.sass.require("UTMALDG") == plan.a.boxes + plan.b.boxes
+    resources = kernel.resources
+    assert (resources.stack, resources.spill_stores, resources.spill_loads) == (0, 0, 0)
+    assert "C75" not in kernel.log
+
+
+def test_threads_and_buffer_are_those_of_cublasdx():
+    plan = plan_of((128, 256, 64), 256, depth=4)
+    assert plan.block_dim == 256 + 128
+    assert plan.buffer_size == 4 * 48 * 1024 + 16 * 4
+    assert plan.smem_total == plan.buffer_size + 2 * 2 * 64 * 128  # two staging buffers a warpgroup
+
+
+@pytest.mark.parametrize(
+    ("threads", "size", "load", "math"),
+    [(128, (64, 64, 64), 40, 240), (256, (128, 64, 64), 40, 232), (512, (128, 64, 64), 24, 112)],
+)
+def test_registers_claimed_are_registers_there(threads, size, load, math):
+    split = plan_of(size, threads).register_split
+    assert split is not None
+    assert (split.load, split.math) == (load, math)
+    assert 128 * load + threads * math <= (threads + 128) * split.launched <= 65536
+
+
+def test_an_accumulator_that_fits_no_registers_has_a_path_and_no_plan():
+    with pytest.raises(PlanError, match=r"256 x 256 a warpgroup is 512 registers a thread") as caught:
+        plan_of((256, 256, 32), 128)
+    assert caught.value.code == "registers"
+
+
+def test_promotion_is_said_and_can_be_turned_off():
+    promoted = plan_of((128, 128, 64), 256, precision=("e4m3", "e4m3", "f32"))
+    assert promoted.promotion is not None
+    assert (promoted.promotion.k, promoted.promotion.blocks) == (128, 2)
+    assert "every 128 of K" in str(promoted)
+    assert plan_of((128, 128, 64), 256, precision=("e4m3", "e4m3", "f32"), promote=False).promotion is None
+    assert plan_of((128, 128, 64), 256).promotion is None
+    with pytest.raises(PlanError, match="registers"):
+        plan_of((128, 256, 64), 256, precision=("e4m3", "e4m3", "f32"))
+    plan_of((128, 256, 64), 256, precision=("e4m3", "e4m3", "f32"), promote=False)
+
+
+def test_an_output_that_an_accumulator_is_not_stored_as():
+    with pytest.raises(PlanError, match="bf16 is no output of a s32 accumulator: it is stored as s32"):
+        plan_of((64, 64, 32), 128, precision=("s8", "s8", "s32"), output="bf16")
