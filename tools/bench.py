@@ -16,7 +16,9 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -64,11 +66,23 @@ def compiled(size: tuple[int, int, int], threads: int) -> dx.CompiledKernel:
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16")))
 
 
+class Row(TypedDict):
+    kernel: str
+    tflops: int
+    ratio: float
+
+
+class Result(TypedDict):
+    shape: tuple[int, int, int]
+    cublas: int
+    ours: list[Row]
+
+
 def median_ratio(base: list[float], times: list[float]) -> float:
     return statistics.median(b / t for b, t in zip(base, times, strict=True))
 
 
-def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> dict[str, object]:
+def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> Result:
     m, n, k = shape
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
     sets = max(2, min(64, -(-3 * l2 // (2 * (m * k + n * k + m * n)))))
@@ -83,7 +97,7 @@ def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> d
     def library(i: int) -> None:
         torch.matmul(a[i], b[i].T, out=out[i])
 
-    def ours(gemm: dx.Gemm):
+    def ours(gemm: dx.Gemm) -> Callable[[int], None]:
         def call(i: int) -> None:
             gemm(views[i][0], views[i][1].T, out=views[i][2], stream=stream)
 
@@ -132,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    shapes = [tuple(map(int, text.split("x"))) for text in options.shapes] or SHAPES
+    shapes = [(m, n, k) for m, n, k in (map(int, text.split("x")) for text in options.shapes)] or SHAPES
     gemms = [dx.Gemm(compiled(size, threads), "cuda") for size, threads in TILES]
     results = []
     for shape in shapes:
