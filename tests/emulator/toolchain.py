@@ -21,13 +21,13 @@ def ptx(source: str, *defines: str, arch: str = "sm_100a", options: tuple[str, .
     flags = [f"--gpu-architecture={arch}", "--std=c++17", *options, *(f"-D{d}" for d in defines)]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytes(max(size, 2))  # CPython shares bytes of length 1, and NVRTC writes into what it is given
     nvrtc.nvrtcGetProgramLog(program, log)
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
     _, cubin = nvrtc.nvrtcGetCUBINSize(program)
     assert cubin > 0
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
+    text = bytes(max(size, 2))
     nvrtc.nvrtcGetPTX(program, text)
     nvrtc.nvrtcDestroyProgram(program)
     return text.rstrip(b"\0").decode()
