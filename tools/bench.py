@@ -67,12 +67,16 @@ def compiled(size: tuple[int, int, int], threads: int) -> dx.CompiledKernel:
 
 
 class Row(TypedDict):
+    """One kernel's figures for one shape; ``ratio`` is cuBLAS's time over its own."""
+
     kernel: str
     tflops: int
     ratio: float
 
 
 class Result(TypedDict):
+    """One shape's figures."""
+
     shape: tuple[int, int, int]
     cublas: int
     ours: list[Row]
