@@ -309,7 +309,7 @@ def _dtype(operand: Operand, element: Element) -> Iterator[OperandMiss]:
     if operand.dtype != element.numpy_dtype and not as_bytes:
         type_name = element.numpy_dtype.name
         bits = operand.dtype.kind == "u" and operand.dtype.itemsize == element.itemsize and element.is_float
-        view = f"{operand.name}.view({type_name!r}) where these are its bits, or " if bits else ""
+        view = f"{operand.name}.view({type_name!r}) of bits, " if bits else ""
         yield OperandMiss(
             operand.name,
             "element-type",

@@ -48,7 +48,7 @@ def misses(descriptor: dx.Descriptor | None = None, **arrays: Any) -> tuple[Any,
 
 def followed(miss: Any, array: Any) -> Any:
     """What the fix makes of an array: its first alternative that is an expression, evaluated."""
-    parts = re.split(", or | or |: ", miss.fix.replace(" where these are its bits", ""))
+    parts = re.split(" of bits, |, or | or |: ", miss.fix)
     text = next(part for part in parts if part.startswith(("blasdx.", f"{miss.operand}.")))
     return eval(text, {"blasdx": blasdx, miss.operand: array})  # noqa: S307
 
