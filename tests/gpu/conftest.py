@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from blasdx.devices.cuda import CudaDevice, gpus
@@ -20,3 +22,11 @@ def device() -> CudaDevice:
         return CudaDevice()
     except MissingPackageError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def hopper(device: CudaDevice) -> Any:
+    """CuPy on a Hopper GPU."""
+    if device.sm != 900:
+        pytest.skip(f"these kernels are for SM 900; this is {device.name}")
+    return device.namespace

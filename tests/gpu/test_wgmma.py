@@ -11,14 +11,6 @@ import blasdx as dx
 ROW, COL = "row", "col"
 
 
-@pytest.fixture(scope="module")
-def hopper(device):
-    """CuPy on a Hopper GPU."""
-    if device.sm != 900:
-        pytest.skip(f"these kernels are for SM 900; this is {device.name}")
-    return device.namespace
-
-
 def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None):
     types = precision if isinstance(precision, tuple) else (precision, precision, "f32")
     descriptor = (
