@@ -190,6 +190,47 @@ def test_one_row_cut_out_of_many_needs_no_stride(stride: int) -> None:
     assert call(a=a).a.stride == 80
 
 
+# ---- bytes that could be anything
+
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+
+
+@pytest.mark.parametrize(
+    ("precision", "a", "b", "wrong"),
+    [
+        (("e4m3", "e5m2", "f32"), E4M3, E5M2, ()),
+        (("e4m3", "e5m2", "f32"), np.uint8, np.uint8, ()),
+        (("e4m3", "e4m3", "f32"), E5M2, E4M3, ("a",)),
+        (("e4m3", "e4m3", "f32"), np.int8, np.float16, ("a", "b")),
+        (("s8", "u8", "s32"), np.int8, np.uint8, ()),
+        (("s8", "s8", "s32"), np.uint8, np.int8, ("a",)),
+        (("bf16", "bf16", "f32"), np.uint8, np.float16, ("a", "b")),
+        (("f16", "f16", "f32"), np.float16, bf16, ("b",)),
+        (("tf32", "tf32", "f32"), np.float32, np.float64, ("b",)),
+    ],
+    ids=str,
+)
+def test_what_bytes_mean_is_the_descriptors_word_and_no_array_contradicts_it(
+    precision: tuple[str, str, str], a: Any, b: Any, wrong: tuple[str, ...]
+) -> None:
+    """Bytes without a type of their own are fp8 where the descriptor says so, and nothing else is."""
+    descriptor = tile(sm=900).with_(dx.Precision(*precision))
+    arrays = {"a": dx.padded(np.zeros((M, K), a)), "b": dx.padded(np.zeros((K, N), b), "col")}
+    if not wrong:
+        assert call(descriptor, **arrays).k == K
+        return
+    found = misses(descriptor, **arrays)
+    assert [(miss.operand, miss.rule) for miss in found] == [(name, "element-type") for name in wrong]
+
+
+def test_a_result_of_another_type_than_the_kernel_stores_is_refused() -> None:
+    half, single = np.zeros((M, N), np.float16), np.zeros((M, N), np.float32)
+    assert call(out=half, output=dx.f16).result.operand.dtype == np.float16
+    for output, out in ((dx.f16, single), (dx.f32, half), (dx.bf16, half)):
+        (miss,) = misses(out=out, output=output)
+        assert (miss.operand, miss.rule) == ("out", "element-type")
+
+
 # ---- numbers
 
 
