@@ -131,6 +131,7 @@ class PipelinePlan(_Value):
     staging: StagingTile | None = None
     register_split: RegisterSplit | None = None
     promotion: Promotion | None = None
+    cluster: tuple[int, int] = (1, 1)
     mma: MmaLoop
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -197,13 +198,21 @@ class PipelinePlan(_Value):
         """Accumulators there are room for at once: one in registers, more in tensor memory."""
         return self.accumulator.stages
 
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1]
+
     def tiles(self, m: int, n: int, batches: int = 1) -> int:
-        """Output tiles of ``batches`` m x n problems, the ragged ones included."""
-        return -(-m // self.descriptor.m) * -(-n // self.descriptor.n) * batches
+        """Output tiles of ``batches`` m x n problems, ragged ones and those that fill up a cluster included."""
+        rows = -(-m // (self.descriptor.m * self.cluster[0]))
+        columns = -(-n // (self.descriptor.n * self.cluster[1]))
+        return rows * columns * batches * self.cluster_size
 
     def grid(self, m: int, n: int, sms: int, batches: int = 1) -> int:
-        """CTAs of a launch: one an SM, fewer where there are fewer tiles."""
-        return min(self.tiles(m, n, batches), sms)
+        """CTAs of a launch: one an SM in whole clusters, fewer where there are fewer tiles."""
+        whole = max(sms // self.cluster_size, 1) * self.cluster_size
+        return min(self.tiles(m, n, batches), whole)
 
     def role(self, name: str) -> Role:
         """The role of this name."""
@@ -229,6 +238,7 @@ class PipelinePlan(_Value):
             "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
             f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
             acc.place: acc.text,
+            **({"cluster": f"{self.cluster[0]} x {self.cluster[1]} tiles"} if self.cluster_size > 1 else {}),
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
             "MMAs": f"{mma.count} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "

@@ -37,19 +37,21 @@ SHAPES = [
     (128, 4096, 7168),
     (64, 7168, 2048),
 ]
-TILES = [  # (M, N, K), BlockDim
-    ((128, 256, 64), 256),
-    ((256, 128, 64), 256),
-    ((128, 192, 64), 256),
-    ((64, 256, 64), 128),
-    ((128, 128, 64), 128),
-    ((64, 128, 128), 128),
-    ((64, 64, 128), 128),
-    ((64, 56, 128), 128),
+TILES = [  # (M, N, K), BlockDim, BlocksPerCluster
+    ((128, 256, 64), 256, (1, 1)),
+    ((128, 256, 64), 256, (2, 1)),
+    ((256, 128, 64), 256, (1, 1)),
+    ((256, 128, 64), 256, (1, 2)),
+    ((128, 192, 64), 256, (1, 1)),
+    ((128, 192, 64), 256, (2, 1)),
+    ((64, 256, 64), 128, (1, 1)),
+    ((128, 128, 64), 128, (1, 1)),
+    ((64, 128, 128), 128, (1, 1)),
+    ((64, 64, 128), 128, (1, 1)),
 ]
 
 
-def compiled(size: tuple[int, int, int], threads: int) -> dx.CompiledKernel:
+def compiled(size: tuple[int, int, int], threads: int, cluster: tuple[int, int]) -> dx.CompiledKernel:
     descriptor = (
         dx.Size(*size)
         + dx.Precision("bf16", "bf16", "f32")
@@ -61,6 +63,7 @@ def compiled(size: tuple[int, int, int], threads: int) -> dx.CompiledKernel:
         + dx.MaxAlignment()
         + dx.WithPipeline()
         + dx.EnableInputStreaming()
+        + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, "arch_specific")
     )
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16")))
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     shapes = [(m, n, k) for m, n, k in (map(int, text.split("x")) for text in options.shapes)] or SHAPES
-    gemms = [dx.Gemm(compiled(size, threads), "cuda") for size, threads in TILES]
+    gemms = [dx.Gemm(compiled(*tile), "cuda") for tile in TILES]
     results = []
     for shape in shapes:
         found = measure(shape, gemms, options.rounds)

@@ -11,10 +11,11 @@ from tests.golden.cases import CASES, FOLDER, rendered  # the checkout has to be
 
 
 def main() -> None:
+    texts = {name: rendered(name) for name in CASES}
     for stale in FOLDER.glob("*.cu"):
         stale.unlink()
-    for name in CASES:
-        (FOLDER / f"{name}.cu").write_text(rendered(name), encoding="utf-8")
+    for name, text in texts.items():
+        (FOLDER / f"{name}.cu").write_text(text, encoding="utf-8")
         print(f"tests/golden/{name}.cu")
 
 

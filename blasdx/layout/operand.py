@@ -35,13 +35,17 @@ class OperandTile(BaseModel):
     rows: int
     k: int
     swizzle: Swizzle
+    shares: int = 1
 
     @classmethod
-    def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int) -> Self:
-        """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent."""
+    def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int, shares: int = 1) -> Self:
+        """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent.
+
+        ``shares`` CTAs of a cluster each load an equal part of its lines, into all of them.
+        """
         contiguous = (k if major is Major.K else rows) * element.bits // 8
         swizzle = next(mode for mode in WIDEST_FIRST if contiguous % mode.span == 0)
-        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle)
+        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle, shares=shares)
 
     @property
     def bytes(self) -> int:
@@ -72,15 +76,16 @@ class OperandTile(BaseModel):
     def box(self) -> tuple[int, int]:
         """Extents of one TMA box in elements, innermost first.
 
-        The longest that divides the span into whole groups of eight lines, which keeps every box on a swizzle period.
+        The longest that divides a CTA's part of the span into whole groups of eight lines, which keeps every box on a
+        swizzle period.
         """
-        fits = (lines for lines in range(min(self.lines, MAX_BOX), 0, -8) if self.lines % lines == 0)
-        return self.span, next(fits)
+        part = self.lines // self.shares
+        return self.span, next(lines for lines in range(min(part, MAX_BOX), 0, -8) if part % lines == 0)
 
     @property
     def boxes(self) -> int:
-        """TMA copies a stage."""
-        return self.spans * (self.lines // self.box[1])
+        """TMA copies of one CTA a stage."""
+        return self.spans * (self.lines // self.shares // self.box[1])
 
     def tensor_map(
         self, rows: int, k: int, leading_dimension: int, *, batches: int = 1, batch_stride: int = 0

@@ -17,6 +17,12 @@ BAND = 16
 """Tiles along M that are visited together, column by column."""
 
 
+_TILE_LOOP = "u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x"
+_CLUSTER_TILE_LOOP = (
+    "u32 tile = blockIdx.x / (kClusterM * kClusterN); tile < tiles.count; tile += gridDim.x / (kClusterM * kClusterN)"
+)
+
+
 class OperandContext(BaseModel):
     """One operand as the templates see it; ``block_bytes`` is 0 where every MMA takes all its rows."""
 
@@ -69,6 +75,9 @@ class KernelContext(BaseModel):
     regions: tuple[Region, ...]
     operands: tuple[OperandContext, OperandContext]
     mma: MmaLoop
+    cluster: tuple[int, int]
+    clustered: bool
+    tile_loop: str
 
 
 def common_fields(plan: PipelinePlan) -> dict[str, object]:
@@ -93,6 +102,9 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "barriers": plan.barriers,
         "regions": plan.regions,
         "mma": plan.mma,
+        "cluster": plan.cluster,
+        "clustered": plan.cluster_size > 1,
+        "tile_loop": _TILE_LOOP if plan.cluster_size == 1 else _CLUSTER_TILE_LOOP,
     }
 
 
@@ -105,10 +117,11 @@ def entry_name(plan: PipelinePlan) -> str:
     d = plan.descriptor
     types = "_".join(element.name for element in (d.precision.a, d.precision.b, d.precision.c))
     layout = ("t" if plan.a.major is Major.K else "n") + ("n" if plan.b.major is Major.K else "t")
+    cluster = "" if plan.cluster_size == 1 else f"_c{plan.cluster[0]}x{plan.cluster[1]}"
     c = ("" if d.arrangement.c is row_major else "_ccol") + (
         "" if plan.output == d.precision.c else f"_{plan.output.name}"
     )
-    return f"blasdx_gemm_{types}_{d.m}x{d.n}x{d.k}_{layout}{c}_d{plan.depth}_{plan.target}"
+    return f"blasdx_gemm_{types}_{d.m}x{d.n}x{d.k}_{layout}{c}{cluster}_d{plan.depth}_{plan.target}"
 
 
 def _wrapped(descriptor: str) -> tuple[str, ...]:

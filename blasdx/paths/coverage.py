@@ -12,6 +12,9 @@ from blasdx.paths.common import triple
 from blasdx.paths.rules import PathName
 from blasdx.paths.wgmma.gates import PRECISIONS as WGMMA_PRECISIONS
 
+PORTABLE_CLUSTER = 8
+"""CTAs of a cluster that every GPU with clusters takes (CUDA C++ Programming Guide, thread block clusters)."""
+
 KERNELS: dict[PathName, tuple[Precision, ...]] = {
     "utcmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
     "wgmma": WGMMA_PRECISIONS,
@@ -34,7 +37,8 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
         found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
     if path == "wgmma" and descriptor.block_threads == 1024:
         found.append("BlockDim(1024) has no kernel; a block has no room for the 128 threads that load")
-    if descriptor.blocks_per_cluster != (1, 1):
+    along_m, along_n = descriptor.blocks_per_cluster
+    if along_m * along_n > 1 and (path != "wgmma" or along_m * along_n > PORTABLE_CLUSTER):
         found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")
     bits = descriptor.required_mantissa_bits
     if bits is not None:

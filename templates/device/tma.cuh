@@ -12,6 +12,16 @@ __device__ __forceinline__ void tma_load_3d(u32 destination, const TensorMap& ma
       : "memory");
 }
 
+// The same into every CTA of `mask` at once: data and count arrive at the same offsets in each.
+__device__ __forceinline__ void tma_load_multicast_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer,
+                                                      u32 batch, u32 barrier, u32 mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(destination),
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier), "h"(static_cast<u16>(mask))
+      : "memory");
+}
+
 // Copies one box from shared memory, whose writers have fenced; what lies outside the tensor is not written.
 __device__ __forceinline__ void tma_store_3d(const TensorMap& map, u32 inner, u32 outer, u32 batch, u32 source) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),

@@ -8,7 +8,9 @@ import blasdx as dx
 from blasdx.errors import PlanError
 
 
-def plan_of(size, threads, arrangement=("row", "col", "row"), precision=("bf16", "bf16", "f32"), **options):
+def plan_of(
+    size, threads, arrangement=("row", "col", "row"), precision=("bf16", "bf16", "f32"), cluster=(1, 1), **options
+):
     descriptor = (
         dx.Size(*size)
         + dx.Precision(*precision)
@@ -20,6 +22,7 @@ def plan_of(size, threads, arrangement=("row", "col", "row"), precision=("bf16",
         + dx.MaxAlignment()
         + dx.WithPipeline()
         + dx.EnableInputStreaming()
+        + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, dx.arch_specific)
     )
     return dx.suggest_pipeline(descriptor, **options)
@@ -90,3 +93,26 @@ def test_promotion_is_said_and_can_be_turned_off():
 def test_an_output_that_an_accumulator_is_not_stored_as():
     with pytest.raises(PlanError, match="bf16 is no output of a s32 accumulator: it is stored as s32"):
         plan_of((64, 64, 32), 128, precision=("s8", "s8", "s32"), output="bf16")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "a_shares", "b_shares", "arrivals"), [((2, 1), 1, 2, 16), ((1, 2), 2, 1, 16), ((4, 2), 2, 4, 40)]
+)
+def test_a_cluster_shares_its_loads(cluster, a_shares, b_shares, arrivals):
+    plan = plan_of((128, 128, 64), 256, cluster=cluster)
+    assert (plan.a.shares, plan.b.shares) == (a_shares, b_shares)
+    assert (plan.a.box, plan.b.box) == ((64, 128 // a_shares), (64, 128 // b_shares))
+    assert plan.barrier("empty").count == arrivals  # eight warps in every CTA that this one loads into
+    assert plan.grid(1000, 1000, 132) == min(
+        -(-1000 // (128 * cluster[0])) * -(-1000 // (128 * cluster[1])) * plan.cluster_size,
+        132 // plan.cluster_size * plan.cluster_size,
+    )
+    kernel = dx.compile(dx.render(plan))
+    kernel.prove()
+    assert kernel.sass.count("MEMBAR") <= 8  # none in the loop: a remote arrival orders no memory
+
+
+def test_a_part_that_breaks_the_swizzle_has_no_kernel():
+    with pytest.raises(PlanError, match=r"B tile of 8 rows that 2 CTAs of a cluster share") as caught:
+        plan_of((64, 8, 64), 128, cluster=(2, 1))
+    assert caught.value.code == "cluster_parts"

@@ -284,8 +284,8 @@ struct Problem {
 };
 static_assert(sizeof(Problem) == 80, "the host packs this struct");
 
-// The tiles of the output, batch after batch, in bands of kBand tiles along M, inside a band column by column: the CTAs at work at one time
-// share few rows of A and few columns of B, which then stay in L2. CTA i takes every gridDim.x-th tile from i on.
+// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
+// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
 struct Tiles {
   u32 m_tiles, n_tiles, count, k_blocks;
 
@@ -397,12 +397,18 @@ struct Accumulator {
   u32 block[kRowBlocks][kColumnBlocks][kRegisters];
 };
 
+// The warp's arrival on empty[stage].
+__device__ __forceinline__ void release(const Storage& storage, u32 stage) {
+  if (threadIdx.x % 32 == 0) {
+    mbarrier_arrive(storage.empty(stage));
+  }
+}
+
 // Waits full[stage] for each K block; multiplies; arrives on the empty[stage] before it once those MMAs are complete.
 __device__ __forceinline__ void multiply(const Storage& storage, const Tiles& tiles, u32 group, Ring<kDepth>& ring,
                                          Accumulator& acc) {
   const u32 a_start = group / kGroupsN * kRowBlocks * kABlockBytes;
   const u32 b_start = group % kGroupsN * kColumnBlocks * kBBlockBytes;
-  const bool arrives = threadIdx.x % 32 == 0;  // one lane for its warp
   u32 previous = 0;
 #pragma unroll 1
   for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
@@ -423,17 +429,13 @@ __device__ __forceinline__ void multiply(const Storage& storage, const Tiles& ti
     wgmma_commit_group();
     if (k_block > 0) {
       wgmma_wait_group<1>();
-      if (arrives) {
-        mbarrier_arrive(storage.empty(previous));
-      }
+      release(storage, previous);
     }
     previous = ring.stage;
     ring.advance();
   }
   wgmma_wait_group<0>();
-  if (arrives) {
-    mbarrier_arrive(storage.empty(previous));
-  }
+  release(storage, previous);
 #pragma unroll
   for (u32 row = 0; row < kRowBlocks; ++row) {
 #pragma unroll

@@ -285,8 +285,8 @@ struct Problem {
 };
 static_assert(sizeof(Problem) == 80, "the host packs this struct");
 
-// The tiles of the output, batch after batch, in bands of kBand tiles along M, inside a band column by column: the CTAs at work at one time
-// share few rows of A and few columns of B, which then stay in L2. CTA i takes every gridDim.x-th tile from i on.
+// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
+// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
 struct Tiles {
   u32 m_tiles, n_tiles, count, k_blocks;
 

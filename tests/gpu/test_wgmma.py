@@ -11,7 +11,7 @@ import blasdx as dx
 ROW, COL = "row", "col"
 
 
-def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None):
+def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None, cluster=(1, 1)):
     types = precision if isinstance(precision, tuple) else (precision, precision, "f32")
     descriptor = (
         dx.Size(*size)
@@ -24,6 +24,7 @@ def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=
         + dx.MaxAlignment()
         + dx.WithPipeline()
         + dx.EnableInputStreaming()
+        + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, dx.arch_specific)
     )
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output=output, depth=depth)))
@@ -157,6 +158,16 @@ def test_types(hopper, precision, k, output, threads, tile):
     check(hopper, compiled, 131, 77, 48, alpha=2.0, beta=-3.0)
     if precision[0] not in ("s8", "u8"):
         check(hopper, compiled, 259, 130, 400, integers=False)
+
+
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2)])
+@pytest.mark.parametrize("majors", MAJORS)
+def test_clusters(hopper, cluster, majors):
+    compiled = kernel((128, 64, 64), 256, (*majors, ROW), output="bf16", cluster=cluster)
+    for m, n, k in [(128, 64, 64), (1000, 264, 200), (129, 520, 328), (2100, 1111, 72)]:
+        check(hopper, compiled, m, n, k)
+    check(hopper, compiled, 517, 301, 144, integers=False)
+    check(hopper, compiled, 300, 200, 136, alpha=2.0, beta=1.0)
 
 
 def test_integer_sums_beyond_what_f32_holds(hopper):

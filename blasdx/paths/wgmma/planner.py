@@ -56,15 +56,27 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
     split = _registers(descriptor, accumulator, copies=2 if promotion else 1)
+    cluster = descriptor.blocks_per_cluster
     a = OperandTile.of(
-        "A", precision.a, Major.K if order.a is row_major else Major.MN, rows=descriptor.m, k=descriptor.k
+        "A",
+        precision.a,
+        Major.K if order.a is row_major else Major.MN,
+        rows=descriptor.m,
+        k=descriptor.k,
+        shares=cluster[1],
     )
     b = OperandTile.of(
-        "B", precision.b, Major.MN if order.b is row_major else Major.K, rows=descriptor.n, k=descriptor.k
+        "B",
+        precision.b,
+        Major.MN if order.b is row_major else Major.K,
+        rows=descriptor.n,
+        k=descriptor.k,
+        shares=cluster[0],
     )
+    _require_whole_parts(a, b)
     staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n)
     roles = _roles(accumulator.groups)
-    barriers = _barriers(depth, accumulator.groups)
+    barriers = _barriers(depth, accumulator.groups, loaders=cluster[0] + cluster[1] - 1)
     return PipelinePlan(
         descriptor=descriptor,
         path="wgmma",
@@ -78,6 +90,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         staging=staging,
         register_split=split,
         promotion=promotion,
+        cluster=cluster,
         mma=_mma(descriptor, accumulator),
         roles=roles,
         barriers=barriers,
@@ -119,6 +132,17 @@ _WORKING_REGISTERS = 40
 """What the loop and the epilogue need besides the accumulator without spilling; found by compiling."""
 
 
+def _require_whole_parts(*tiles: OperandTile) -> None:
+    for tile in tiles:
+        if tile.lines % (8 * tile.shares):
+            dimension = "rows" if tile.major is Major.K else "K"
+            raise PlanError(
+                f"no kernel for a {tile.major} {tile.name} tile of {tile.lines} {dimension} that {tile.shares} CTAs "
+                f"of a cluster share: {tile.lines} / {tile.shares} is no multiple of the 8 lines of a swizzle period",
+                code="cluster_parts",
+            )
+
+
 def _loses_bits(descriptor: Descriptor) -> bool:
     """Whether the tensor core keeps fewer bits of a sum than its type has: fp8 inputs with an f32 accumulator."""
     return descriptor.precision.a in (e4m3, e5m2) and descriptor.precision.c is f32
@@ -152,8 +176,10 @@ def _roles(groups: int) -> tuple[Role, Role]:
     )
 
 
-def _barriers(depth: int, groups: int) -> tuple[Barrier, Barrier]:
+def _barriers(depth: int, groups: int, *, loaders: int) -> tuple[Barrier, Barrier]:
+    """The rings. ``loaders`` CTAs load into each: as many of them wait for its warps, and it for theirs."""
     math, load = _roles(groups)
+    from_all = "" if loaders == 1 else f", in {loaders} CTAs"
     return (
         Barrier(
             name="full",
@@ -165,7 +191,11 @@ def _barriers(depth: int, groups: int) -> tuple[Barrier, Barrier]:
         Barrier(
             name="empty",
             stages=depth,
-            arrivals=(Arrival(role=math.name, count=math.issuers, means="one lane a warp, after wait_group"),),
+            arrivals=(
+                Arrival(
+                    role=math.name, count=math.issuers * loaders, means=f"one lane a warp, after wait_group{from_all}"
+                ),
+            ),
             waiter="tma_load",
             meaning="the MMAs have read the stage",
         ),
