@@ -125,6 +125,19 @@ def test_a_tile_whose_k_the_instruction_would_cut_off_is_refused(types: str, ste
             assert set(miss.fixes) == {f"Size(64, 64, {value})" for value in near}
 
 
+@pytest.mark.parametrize("sm", [HOPPER, BLACKWELL], ids=["Hopper", "Blackwell"])
+def test_stages_that_do_not_fit_are_counted_in_bytes_before_anything_is_compiled(sm: dx.SM) -> None:
+    asked = described("f16", TN, sm).with_(dx.Size(256, 64, 128), dx.BlockDim(256 if sm == HOPPER else 128))
+    deepest = dx.suggest_pipeline(asked)
+    for depth in range(1, deepest.depth + 1):
+        assert dx.suggest_pipeline(asked, depth=depth).smem_total <= 232_448
+    told = rf"{deepest.depth + 1} stages x 81,920 B .* more than the 232,448 B .* depth={deepest.depth} fits"
+    with pytest.raises(dx.PlanError, match=told) as caught:
+        dx.suggest_pipeline(asked, depth=deepest.depth + 1)
+    assert caught.value.code == "shared_memory"
+    assert caught.value.needed > caught.value.available == 232_448
+
+
 # ---- chips
 
 
