@@ -189,6 +189,14 @@ def test_strict_refuses_as_cublasdx_does(a, b, depth, code, words):
     assert caught.value.code == code
 
 
+def test_strict_wants_whole_clusters():
+    paired = descriptor(sm=900).with_(dx.BlockDim(256), dx.BlocksPerCluster(2, 1))
+    assert dx.suggest_pipeline(paired, spec(512, 256), spec(256, 512, column_major=True), strict=True).cluster == (2, 1)
+    with pytest.raises(PlanError, match="3 tiles along M in clusters of 2") as caught:
+        dx.suggest_pipeline(paired, spec(384, 256), spec(256, 512, column_major=True), strict=True)
+    assert caught.value.code == "cluster_grid_divisibility"
+
+
 @pytest.mark.parametrize(
     ("ld", "address", "words"), [(257, None, "a stride of 514 B"), (256, 1000, "its address 1,000 B")]
 )
