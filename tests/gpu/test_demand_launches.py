@@ -146,7 +146,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
         cwd=root,
         capture_output=True,
         text=True,
