@@ -132,6 +132,7 @@ class PipelinePlan(_Value):
     register_split: RegisterSplit | None = None
     promotion: Promotion | None = None
     cluster: tuple[int, int] = (1, 1)
+    passes: tuple[int, int] = (1, 1)
     mma: MmaLoop
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -199,14 +200,24 @@ class PipelinePlan(_Value):
         return self.accumulator.stages
 
     @property
+    def tile_m(self) -> int:
+        """Rows a CTA computes at a time: the descriptor's, or a part of them where they take several passes."""
+        return self.descriptor.m // self.passes[0]
+
+    @property
+    def tile_n(self) -> int:
+        """Columns a CTA computes at a time."""
+        return self.descriptor.n // self.passes[1]
+
+    @property
     def cluster_size(self) -> int:
         """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1]
 
     def tiles(self, m: int, n: int, batches: int = 1) -> int:
         """Output tiles of ``batches`` m x n problems, ragged ones and those that fill up a cluster included."""
-        rows = -(-m // (self.descriptor.m * self.cluster[0]))
-        columns = -(-n // (self.descriptor.n * self.cluster[1]))
+        rows = -(-m // (self.tile_m * self.cluster[0]))
+        columns = -(-n // (self.tile_n * self.cluster[1]))
         return rows * columns * batches * self.cluster_size
 
     def grid(self, m: int, n: int, sms: int, batches: int = 1) -> int:
@@ -238,6 +249,7 @@ class PipelinePlan(_Value):
             "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
             f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
             acc.place: acc.text,
+            **({"passes": _passes_text(self)} if self.passes != (1, 1) else {}),
             **({"cluster": f"{self.cluster[0]} x {self.cluster[1]} tiles"} if self.cluster_size > 1 else {}),
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
@@ -251,6 +263,11 @@ class PipelinePlan(_Value):
             rows[barrier.name] = f"{barrier.stages} x {barrier.count} arrival{_s(barrier.count)}, {by}"
         title = f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}"
         return "\n".join([title, *(f"  {name:<14} {text}" for name, text in rows.items())])
+
+
+def _passes_text(plan: PipelinePlan) -> str:
+    along_m, along_n = plan.passes
+    return f"{along_m} x {along_n} of {plan.tile_m} x {plan.tile_n}: the whole tile fits in no registers"
 
 
 def _s(count: int) -> str:

@@ -124,6 +124,8 @@ def test_majornesses_and_outputs(hopper, majors, c_order, precision, output):
         ((64, 64, 272), 128, (COL, ROW, ROW)),
         ((128, 128, 64), 512, (ROW, COL, ROW)),
         ((128, 64, 128), 512, (COL, COL, COL)),
+        ((256, 256, 32), 128, (ROW, COL, ROW)),
+        ((512, 264, 16), 256, (COL, ROW, COL)),
     ],
 )
 def test_tiles(hopper, size, threads, arrangement):

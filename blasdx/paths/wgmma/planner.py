@@ -42,26 +42,27 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     Raises
     ------
     PlanError
-        When the accumulator does not fit in the registers.
+        When C cannot be stored as ``output``, or when the CTAs of a cluster cannot share a tile.
     """
     precision, order = descriptor.precision, descriptor.arrangement
     groups_m, groups_n = WARPGROUPS[descriptor.block_threads or 0]
-    accumulator = WarpgroupTile(
-        m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c
-    )
     if output not in OUTPUTS[precision.c]:
         stored = ", ".join(element.name for element in OUTPUTS[precision.c])
         raise PlanError(
             f"{output} is no output of a {precision.c} accumulator: it is stored as {stored}", code="no_kernel"
         )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
-    split = _registers(descriptor, accumulator, copies=2 if promotion else 1)
+    split = _registers(groups_m * groups_n)
+    available = split.math - (_WORKING_REGISTERS if precision.c.is_float else _WORKING_REGISTERS_INTEGER)
+    passes = _passes(descriptor, groups_m, groups_n, available, copies=2 if promotion else 1)
+    m, n = descriptor.m // passes[0], descriptor.n // passes[1]
+    accumulator = WarpgroupTile(m=m, n=n, groups_m=groups_m, groups_n=groups_n, element=precision.c)
     cluster = descriptor.blocks_per_cluster
     a = OperandTile.of(
         "A",
         precision.a,
         Major.K if order.a is row_major else Major.MN,
-        rows=descriptor.m,
+        rows=m,
         k=descriptor.k,
         shares=cluster[1],
     )
@@ -69,7 +70,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         "B",
         precision.b,
         Major.MN if order.b is row_major else Major.K,
-        rows=descriptor.n,
+        rows=n,
         k=descriptor.k,
         shares=cluster[0],
     )
@@ -91,6 +92,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         register_split=split,
         promotion=promotion,
         cluster=cluster,
+        passes=passes,
         mma=_mma(descriptor, accumulator),
         roles=roles,
         barriers=barriers,
@@ -105,31 +107,45 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     )
 
 
-def _registers(descriptor: Descriptor, accumulator: WarpgroupTile, *, copies: int) -> RegisterSplit:
+def _registers(groups: int) -> RegisterSplit:
     """What the loading warpgroup keeps and what each multiplying one claims of the block's registers.
 
     Both are multiples of 8; together they are no more than the block was launched with, or the claim waits for ever.
     """
-    groups = accumulator.groups
     launched = min(REGISTER_FILE // (128 * (groups + 1)), 255) // 8 * 8
     load = 40 if groups <= 2 else 24
     math = min(((groups + 1) * launched - load) // groups // 8 * 8, MAX_CLAIM)
-    held = copies * accumulator.row_blocks * accumulator.column_blocks * accumulator.registers
-    if held + _WORKING_REGISTERS > math:
-        raise PlanError(
-            f"no kernel for {descriptor.size} on {descriptor.block_threads} threads: an accumulator of "
-            f"{accumulator.rows} x {accumulator.columns} a warpgroup is {held} registers a thread, and {math} less "
-            f"{_WORKING_REGISTERS} for everything else is {math - _WORKING_REGISTERS}; "
-            f"choose a smaller tile or a larger BlockDim",
-            code="registers",
-            needed=held,
-            available=math - _WORKING_REGISTERS,
-        )
     return RegisterSplit(launched=launched, load=load, math=math)
+
+
+def _passes(descriptor: Descriptor, groups_m: int, groups_n: int, available: int, *, copies: int) -> tuple[int, int]:
+    """Into how many parts along M and N a tile is cut so that ``copies`` accumulators fit in ``available`` registers.
+
+    The fewest parts; of equals the squarest, which loads the least of A and B.
+    """
+    blocks_m = descriptor.m // (groups_m * ROWS)
+    blocks_n = descriptor.n // (groups_n * 8)
+
+    def registers(parts: tuple[int, int]) -> int:
+        elements = descriptor.m * descriptor.n // (parts[0] * parts[1]) // (groups_m * groups_n * 128)
+        return copies * elements * descriptor.precision.c.bits // 32
+
+    def cost(parts: tuple[int, int]) -> tuple[int, int]:
+        return parts[0] * parts[1], descriptor.m // parts[0] + descriptor.n // parts[1]
+
+    ways = ((m, n) for m in _divisors(blocks_m) for n in _divisors(blocks_n))
+    return min((parts for parts in ways if registers(parts) <= available), key=cost)
+
+
+def _divisors(number: int) -> list[int]:
+    return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
 
 
 _WORKING_REGISTERS = 40
 """What the loop and the epilogue need besides the accumulator without spilling; found by compiling."""
+
+_WORKING_REGISTERS_INTEGER = 80
+"""The same where C is integer: its epilogue computes in doubles."""
 
 
 def _require_whole_parts(*tiles: OperandTile) -> None:
