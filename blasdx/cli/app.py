@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -29,6 +30,9 @@ TILE = (
     "+ BlockDim(128) + MaxAlignment() + WithPipeline() + EnableInputStreaming() + SM(1000,arch_specific)"
 )
 ILLEGAL, REFUSED = 2, 1
+
+Schedule = Literal["eager", "lazy", "adversarial", "random"]
+Numerics = Literal["exact", "hardware"]
 
 app = typer.Typer(
     name="blasdx",
@@ -55,7 +59,8 @@ def reported(*also: type[Exception]) -> Iterator[None]:
         yield
     except ValidationError as error:
         for problem in error.errors(include_url=False):
-            error_console.print(f"{error.title}: {problem['msg']}", markup=False)
+            place = ".".join(map(str, problem["loc"]))
+            error_console.print(f"{error.title}: {place}{': ' if place else ''}{problem['msg']}", markup=False)
         raise typer.Exit(ILLEGAL) from None
     except refusals as error:
         error_console.print(f"{type(error).__name__}: {error}", markup=False)
@@ -163,6 +168,64 @@ def run_command(
         np.save(output, result)
         m, n = result.shape
         typer.echo(f"{m} x {n} x {host['a'].shape[1]} on {gemm.device.name} in {seconds:.2f} s -> {output}")
+
+
+@app.command("emulate", epilog=example("emulate gemm.ptx --spec launch.json --schedule adversarial --trace trace.json"))
+def emulate_command(
+    ptx: Annotated[Path | None, typer.Argument(help="The PTX module.")] = None,
+    spec: Annotated[Path | None, typer.Option(help="The launch as JSON; `--schema` prints what may be in it.")] = None,
+    schedule: Annotated[Schedule, typer.Option(help="When asynchronous operations take effect.")] = "random",
+    seed: Annotated[int, typer.Option(help="Of the random schedule.")] = 0,
+    numerics: Annotated[
+        Numerics, typer.Option(help="exact: rounded once. hardware: the published model of the tensor cores.")
+    ] = "exact",
+    check_hazards: Annotated[bool, typer.Option("--check/--no-check", help="Look for races and missing waits.")] = True,
+    sms: Annotated[int, typer.Option(min=1, help="CTAs that are resident at once; at least a cluster.")] = 2,
+    max_instructions: Annotated[
+        int, typer.Option(min=1, help="Warp-instructions after which the launch is given up.")
+    ] = 100_000_000,
+    trace: Annotated[Path | None, typer.Option(help="Write a time line for Perfetto or chrome://tracing.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of launch documents.")] = False,
+) -> None:
+    """Run a kernel of any origin without a GPU.
+
+    Exit with 2 when the launch cannot be executed, with 1 when it hangs, has hazards of severity "error" or gives
+    other numbers than expected.
+    """
+    from blasdx.cli.emulation import emulate
+    from blasdx.cli.launch_spec import LaunchSpec
+    from blasdx.cli.trace import chrome_trace
+    from blasdx.emulator import DeadlockError, EmulationError, LivelockError
+
+    if schema:
+        typer.echo(json.dumps(LaunchSpec.model_json_schema(), indent=2))
+        return
+    if ptx is None or spec is None:
+        raise typer.BadParameter("the PTX and --spec are needed")
+    with reported():
+        try:
+            text = ptx.read_text(encoding="utf-8")
+            launch = LaunchSpec.model_validate_json(spec.read_bytes())
+            report = emulate(
+                text, launch, spec.parent, schedule=schedule, seed=seed, numerics=numerics, check=check_hazards,
+                sms=sms, max_instructions=max_instructions,
+            )  # fmt: skip
+        except (DeadlockError, LivelockError) as error:
+            error_console.print(f"{type(error).__name__}: {error}", markup=False)
+            raise typer.Exit(REFUSED) from None
+        except ValidationError:
+            raise
+        except (EmulationError, OSError, ValueError, EOFError) as error:
+            error_console.print(f"{type(error).__name__}: {error}", markup=False)
+            raise typer.Exit(ILLEGAL) from None
+        for line in report.lines():
+            typer.echo(line)
+        if trace is not None:
+            document = chrome_trace(report.result.trace, text, launch.names)
+            trace.write_text(json.dumps(document), encoding="utf-8")
+            typer.echo(f"-> {trace}")
+        if not report.passed:
+            raise typer.Exit(REFUSED)
 
 
 @app.command("selftest", epilog=example("selftest -o selftest.json"))
