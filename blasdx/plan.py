@@ -77,7 +77,10 @@ class Region(_Value):
 
 
 class MmaLoop(_Value):
-    """The MMAs of one K block: ``blocks`` along M for each of ``steps`` along K, each ``m`` x ``n`` x ``k``."""
+    """The MMAs of one K block: ``blocks`` along M and N for each of ``steps`` along K, each ``m`` x ``n`` x ``k``.
+
+    The machine code holds those of ``unrolled`` steps and runs through them as often as it takes.
+    """
 
     kind: str
     m: int
@@ -85,13 +88,14 @@ class MmaLoop(_Value):
     k: int
     blocks: int
     steps: int
+    unrolled: int
     mnemonic: str
     instruction_descriptor: int | None = None
 
     @property
     def count(self) -> int:
-        """Instructions a K block."""
-        return self.blocks * self.steps
+        """Instructions in the machine code."""
+        return self.blocks * self.unrolled
 
 
 class Promotion(_Value):
@@ -253,7 +257,7 @@ class PipelinePlan(_Value):
             **({"cluster": f"{self.cluster[0]} x {self.cluster[1]} tiles"} if self.cluster_size > 1 else {}),
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
-            "MMAs": f"{mma.count} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
+            "MMAs": f"{mma.blocks * mma.steps} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
             f"kind::{mma.kind}",
         }
         if self.promotion:

@@ -324,13 +324,13 @@ __device__ void tma_load(const Storage& storage, const Tiles& tiles, const Probl
       const u32 full = storage.full(ring.stage);
       mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
       mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
-#pragma unroll
+#pragma unroll 4
       for (u32 span = 0; span < kASpans; ++span) {
         const u32 destination = storage.a(ring.stage) + span * kASpanBytes;
         const u32 inner = at.row + span * kASpanElements;
         tma_load_3d(destination, a_map, inner, k, at.batch * problem.a_batch, full);
       }
-#pragma unroll
+#pragma unroll 4
       for (u32 span = 0; span < kBSpans; ++span) {
         const u32 destination = storage.b(ring.stage) + span * kBSpanBytes;
         const u32 inner = k + span * kBSpanElements;

@@ -111,6 +111,7 @@ def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: Ac
         k=mma_k,
         blocks=accumulator.blocks,
         steps=descriptor.k // mma_k,
+        unrolled=descriptor.k // mma_k,
         instruction_descriptor=instruction_descriptor(
             precision.a,
             precision.b,

@@ -24,6 +24,9 @@ WARPS = 4
 REGISTER_FILE = 65536
 """32-bit registers of an SM (CUDA C++ Programming Guide, technical specifications)."""
 
+LOAD_REGISTERS = 40
+"""What a loading thread keeps; with 24 the loop over many boxes spills."""
+
 MAX_CLAIM = 240
 """What a warpgroup claims at most: setmaxnreg takes multiples of 8 up to 256, of which ptxas keeps some back."""
 
@@ -53,10 +56,11 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
     split = _registers(groups_m * groups_n)
-    available = split.math - (_WORKING_REGISTERS if precision.c.is_float else _WORKING_REGISTERS_INTEGER)
-    passes = _passes(descriptor, groups_m, groups_n, available, copies=2 if promotion else 1)
+    available = split.math - _working_registers(precision.c, groups_m * groups_n)
+    whole = WarpgroupTile(m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c)
+    passes = _passes(descriptor, whole, output, available=available, copies=2 if promotion else 1)
     m, n = descriptor.m // passes[0], descriptor.n // passes[1]
-    accumulator = WarpgroupTile(m=m, n=n, groups_m=groups_m, groups_n=groups_n, element=precision.c)
+    accumulator = whole.model_copy(update={"m": m, "n": n})
     cluster = descriptor.blocks_per_cluster
     a = OperandTile.of(
         "A",
@@ -113,39 +117,52 @@ def _registers(groups: int) -> RegisterSplit:
     Both are multiples of 8; together they are no more than the block was launched with, or the claim waits for ever.
     """
     launched = min(REGISTER_FILE // (128 * (groups + 1)), 255) // 8 * 8
-    load = 40 if groups <= 2 else 24
-    math = min(((groups + 1) * launched - load) // groups // 8 * 8, MAX_CLAIM)
-    return RegisterSplit(launched=launched, load=load, math=math)
+    math = min(((groups + 1) * launched - LOAD_REGISTERS) // groups // 8 * 8, MAX_CLAIM)
+    return RegisterSplit(launched=launched, load=LOAD_REGISTERS, math=math)
 
 
-def _passes(descriptor: Descriptor, groups_m: int, groups_n: int, available: int, *, copies: int) -> tuple[int, int]:
-    """Into how many parts along M and N a tile is cut so that ``copies`` accumulators fit in ``available`` registers.
+def _working_registers(accumulator: Element, groups: int) -> int:
+    """What loop and epilogue need besides the accumulator without spilling; found by compiling.
 
+    More where the epilogue computes in doubles, and where the block's registers are shared out among many threads.
+    """
+    if groups > 2:
+        return 72
+    return 40 if accumulator.is_float else 80
+
+
+def _passes(
+    descriptor: Descriptor, tile: WarpgroupTile, output: Element, *, available: int, copies: int
+) -> tuple[int, int]:
+    """Into how many parts along M and N a tile is cut.
+
+    So many that ``copies`` accumulators fit in ``available`` registers, and that what the epilogue does for a chunk
+    is not unrolled too often: where N has no wide divisor chunks are narrow, and ptxas takes seconds and spills.
     The fewest parts; of equals the squarest, which loads the least of A and B.
     """
-    blocks_m = descriptor.m // (groups_m * ROWS)
-    blocks_n = descriptor.n // (groups_n * 8)
 
-    def registers(parts: tuple[int, int]) -> int:
-        elements = descriptor.m * descriptor.n // (parts[0] * parts[1]) // (groups_m * groups_n * 128)
-        return copies * elements * descriptor.precision.c.bits // 32
+    def part(parts: tuple[int, int]) -> WarpgroupTile:
+        return tile.model_copy(update={"m": tile.m // parts[0], "n": tile.n // parts[1]})
 
-    def cost(parts: tuple[int, int]) -> tuple[int, int]:
-        return parts[0] * parts[1], descriptor.m // parts[0] + descriptor.n // parts[1]
+    def fits(cut: WarpgroupTile) -> bool:
+        held = copies * cut.row_blocks * cut.column_blocks * cut.registers
+        chunks = cut.row_blocks * cut.columns // StagingTile.of(output, rows=ROWS, divides=cut.mma_n).columns
+        return held <= available and (chunks <= _MAX_CHUNKS or cut.columns == 8)
 
-    ways = ((m, n) for m in _divisors(blocks_m) for n in _divisors(blocks_n))
-    return min((parts for parts in ways if registers(parts) <= available), key=cost)
+    blocks_m, blocks_n = tile.rows // ROWS, tile.columns // 8
+    ways = [(m, n) for m in _divisors(blocks_m) for n in _divisors(blocks_n)]
+    ways.sort(key=lambda parts: (parts[0] * parts[1], descriptor.m // parts[0] + descriptor.n // parts[1]))
+    return next(parts for parts in ways if fits(part(parts)))
 
 
 def _divisors(number: int) -> list[int]:
     return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
 
 
-_WORKING_REGISTERS = 40
-"""What the loop and the epilogue need besides the accumulator without spilling; found by compiling."""
+_MAX_CHUNKS = 24
 
-_WORKING_REGISTERS_INTEGER = 80
-"""The same where C is integer: its epilogue computes in doubles."""
+_MAX_UNROLLED = 32
+"""MMAs in a row beyond which ptxas runs out of registers for their descriptors."""
 
 
 def _require_whole_parts(*tiles: OperandTile) -> None:
@@ -221,12 +238,14 @@ def _barriers(depth: int, groups: int, *, loaders: int) -> tuple[Barrier, Barrie
 def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
     element = descriptor.precision.a
     mma_k = MMA_K_BYTES * 8 // element.bits
+    steps, blocks = descriptor.k // mma_k, accumulator.row_blocks * accumulator.column_blocks
     return MmaLoop(
         kind=element.name,
         m=ROWS,
         n=accumulator.mma_n,
         k=mma_k,
-        blocks=accumulator.row_blocks * accumulator.column_blocks,
-        steps=descriptor.k // mma_k,
+        blocks=blocks,
+        steps=steps,
+        unrolled=max(part for part in _divisors(steps) if part == 1 or part * blocks <= _MAX_UNROLLED),
         mnemonic=_SASS_MNEMONIC.get(element.name, "IGMMA"),
     )
