@@ -141,7 +141,9 @@ def may_wait(instruction: Instruction) -> bool:
     if base == "cp":
         return any(m in ("wait_group", "wait_all") for m in mods)
     if base == "wgmma":
-        return mods[0] == "wait_group"
+        return mods[0] in ("fence", "wait_group")  # a fence wants to see all registers in their places
+    if base == "setmaxnreg":
+        return "inc" in mods
     if base == "griddepcontrol":
         return mods[0] == "wait"
     return base == "nanosleep"

@@ -325,6 +325,9 @@ class Monitor(Findings):
             return
         warp.learn(over.over(False))
         if over.engine not in _OWN_STREAMS:
+            over.finished = True
+            if over.slot and not over.records:
+                self._free_slot(over)
             return
         queue: Stream = getattr(over.warp, _OWN_STREAMS[over.engine])
         if over.epoch == queue.epoch:

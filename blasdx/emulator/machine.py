@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blasdx.emulator import register_pool, wgmma
 from blasdx.emulator.asynchronous import Operation, Queue, Schedule
 from blasdx.emulator.errors import DeadlockError, EmulationError, LivelockError
 from blasdx.emulator.mbarrier import Barrier
@@ -21,7 +22,7 @@ from blasdx.emulator.warp import Join, Path, Wait
 
 if TYPE_CHECKING:
     from blasdx.emulator.hazards import Monitor
-    from blasdx.emulator.numerics import Arithmetic
+    from blasdx.emulator.numerics import Model
     from blasdx.emulator.program import Program
 
 QUANTUM = 200  # blocks without a visible event after which others get a turn: a path may spin on plain memory
@@ -42,6 +43,7 @@ class Config:
     seed: int
     sms: int
     max_instructions: int | None
+    registers: int | None = None
 
 
 class Machine:
@@ -54,14 +56,16 @@ class Machine:
         memory: GlobalMemory,
         params: bytes,
         symbols: dict[str, int],
-        arithmetic: tuple[Arithmetic, Arithmetic],
+        numerics: Model,
         monitor: Monitor | None,
     ) -> None:
         self.program = program
         self.config = config
         self.memory = memory
         self.globals = symbols
-        self.arithmetic = arithmetic
+        self.numerics = numerics
+        threads = config.block[0] * config.block[1] * config.block[2]
+        self.registers = register_pool.launched(threads, program.body.directives, config.registers)
         self.monitor = monitor
         padded = np.zeros(-(-len(params) // 32) * 32 + 64, np.uint8)
         padded[: len(params)] = np.frombuffer(params, np.uint8)
@@ -158,6 +162,7 @@ class Machine:
         for warp in cta.warps:
             if self.monitor is not None:
                 warp.agent = self.monitor.add_warp(cta.number, warp.index, warp.name)
+            warp.registers = self.registers[0]
             if self.program.local_bytes:
                 data = np.zeros(32 * self.program.local_bytes + 64, np.uint8)
                 warp.local = Region(f"local memory of {warp.name}", data, 0, 0, 32 * self.program.local_bytes)
@@ -179,6 +184,8 @@ class Machine:
                     self.monitor.end_cta(each.number, each.name, each.allocator.held(each.number), unbalanced)
             for each in cta.cluster.ctas:
                 each.barriers.clear()
+                if missing := wgmma.unfinished(each):
+                    raise DeadlockError(f"CTA {each.name} exits with {missing}")
             self.active -= 1
 
     # the scheduler

@@ -15,7 +15,6 @@ from blasdx.emulator.hazards import Hazard, Monitor
 from blasdx.emulator.ir import ModuleText, Variable
 from blasdx.emulator.machine import Config, Machine
 from blasdx.emulator.memory import Buffer, GlobalMemory
-from blasdx.emulator.numerics import EXACT, TCGEN05, TCGEN05_MXF4
 from blasdx.emulator.parser import parse
 from blasdx.emulator.program import Program
 from blasdx.emulator.tensormap import TensorMap
@@ -109,7 +108,7 @@ class Function:
         *,
         grid: Sequence[int],
         block: Sequence[int],
-        cluster: Sequence[int] = (1, 1, 1),
+        cluster: Sequence[int] | None = None,
         dynamic_smem: int = 0,
         memory: GlobalMemory,
         args: Sequence[Any],
@@ -119,13 +118,14 @@ class Function:
         sms: int = 1,
         max_instructions: int | None = None,
         numerics: Literal["exact", "hardware"] = "exact",
+        registers: int | None = None,
     ) -> LaunchResult:
         """Run the kernel.
 
         Parameters
         ----------
         grid, block, cluster : (x, y, z)
-            The grid in CTAs, the block in threads, the cluster in CTAs.
+            The grid in CTAs, the block in threads, the cluster in CTAs (left out: what .reqnctapercluster says, or 1).
         dynamic_smem : int
             Dynamic shared memory in bytes.
         memory : GlobalMemory
@@ -145,6 +145,9 @@ class Function:
             Warp-instructions after which the launch is given up.
         numerics : "exact" or "hardware"
             Arithmetic of the matrix instructions: rounded once, or the published model of the hardware.
+        registers : int, optional
+            Registers a thread that the assembler gave the kernel, for setmaxnreg; left out: .maxnreg, or as many as
+            the register file has for one CTA.
 
         Raises
         ------
@@ -152,12 +155,11 @@ class Function:
             Wrong arguments, bad addresses, malformed operands; see its subclasses for the rest.
         """
         started = time.perf_counter()
-        config = self._config(grid, block, cluster, dynamic_smem, schedule, seed, sms, max_instructions)
+        config = self._config(grid, block, cluster, dynamic_smem, schedule, seed, sms, max_instructions, registers)
         params, in_place = self._params(args, memory)
         monitor = Monitor(self._describe_line) if check else None
-        arithmetic = (EXACT, EXACT) if numerics == "exact" else (TCGEN05, TCGEN05_MXF4)
         symbols = _place_globals(self._text, memory)
-        machine = Machine(self._program, config, memory, params, symbols, arithmetic, monitor)
+        machine = Machine(self._program, config, memory, params, symbols, numerics, monitor)
         try:
             with np.errstate(all="ignore"):
                 machine.run()
@@ -176,13 +178,15 @@ class Function:
         self,
         grid: Sequence[int],
         block: Sequence[int],
-        cluster: Sequence[int],
+        cluster: Sequence[int] | None,
         dynamic_smem: int,
         schedule: Schedule,
         seed: int,
         sms: int,
         max_instructions: int | None,
+        registers: int | None,
     ) -> Config:
+        cluster = self._program.cluster(cluster)
         shapes = [_dim3(name, shape) for name, shape in (("grid", grid), ("block", block), ("cluster", cluster))]
         if any(g % c for g, c in zip(shapes[0], shapes[2], strict=True)):
             raise EmulationError(f"grid {shapes[0]} is not a multiple of the cluster {shapes[2]}")
@@ -197,7 +201,7 @@ class Function:
                 f"{self._program.static_shared} bytes of static and {dynamic_smem} of dynamic shared memory are "
                 f"{total} bytes; a CTA can have {SHARED_LIMIT}"
             )
-        return Config(shapes[0], shapes[1], shapes[2], dynamic_smem, schedule, seed, sms, max_instructions)
+        return Config(shapes[0], shapes[1], shapes[2], dynamic_smem, schedule, seed, sms, max_instructions, registers)
 
     def _params(self, args: Sequence[Any], memory: GlobalMemory) -> tuple[bytes, list[tuple[Any, Buffer]]]:
         """The parameter block, and the arrays that have to be updated afterwards."""

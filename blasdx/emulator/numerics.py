@@ -54,6 +54,20 @@ WGMMA = Arithmetic("hardware")
 WGMMA_FP8 = Arithmetic("hardware", fraction_bits=13, result_bits=13)
 MMA_SYNC = Arithmetic("hardware")
 
+Model = Literal["exact", "hardware"]
+_HARDWARE = {
+    "tcgen05": TCGEN05,
+    "tcgen05.mxf4": TCGEN05_MXF4,
+    "wgmma": WGMMA,
+    "wgmma.fp8": WGMMA_FP8,
+    "mma.sync": MMA_SYNC,
+}
+
+
+def arithmetic(model: Model, family: str) -> Arithmetic:
+    """How the instructions of a family (``"wgmma.fp8"``) compute under a model."""
+    return EXACT if model == "exact" else _HARDWARE[family]
+
 
 @dataclass(frozen=True, eq=False)
 class Factor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blasdx.emulator import flow
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instructions import EMITTERS
@@ -95,6 +97,22 @@ class Program:
             self.variables[name] = ({**self.module.variables, **self.body.variables}[name], shared)
         self.static_shared = shared - SHARED_BASE
         self.local_bytes = -(-local // 64) * 64
+
+    def cluster(self, given: Sequence[int] | None) -> Sequence[int]:
+        """The cluster of a launch: as given, or as .reqnctapercluster requires.
+
+        Raises
+        ------
+        EmulationError
+            When the two contradict each other.
+        """
+        required = self.body.directives.get("reqnctapercluster")
+        if not required:
+            return (1, 1, 1) if given is None else given
+        padded = (*required, 1, 1)[:3]
+        if given is not None and (*given, 1, 1)[:3] != padded:
+            raise EmulationError(f"cluster {tuple(given)} given, {self.name} requires {padded} (.reqnctapercluster)")
+        return padded
 
     def check_block(self, block: tuple[int, int, int]) -> None:
         """Compare a block shape with .reqntid and .maxntid.

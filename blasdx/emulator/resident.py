@@ -74,6 +74,9 @@ class Cta:
         self.ever_allocated = np.zeros(512, np.bool_)
         self.cta_group = 0
         self.allocating: list[Path] = []
+        self.warpgroups: dict[int, Any] = {}  # wgmma.Warpgroup
+        self.free_registers = 0
+        self.claiming: list[Path] = []
         threads = block[0] * block[1] * block[2]
         self.warps: list[Warp] = []
         for index in range(-(-threads // 32)):

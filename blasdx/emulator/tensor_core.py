@@ -12,7 +12,7 @@ from blasdx.emulator import matrix, tensor_memory
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instruction import InstructionDescriptor, check_operand, decode_instruction
 from blasdx.emulator.lanes import Value, lane_value, lanes_of, spread
-from blasdx.emulator.numerics import Factor, multiply
+from blasdx.emulator.numerics import Factor, arithmetic, multiply
 from blasdx.emulator.resident import Cta
 from blasdx.emulator.synchronisation import barrier_at, one, shared_address
 from blasdx.emulator.warp import Path, Wait
@@ -168,7 +168,7 @@ def _mma(
         _allocated(cta, column, where.width, "tcgen05.mma writes")
     agent = _announce(w, form, desc, ctas, (a_where, b_where, where, column, a, scales, accumulate), line)
     del agent
-    arithmetic = w.machine.arithmetic[0 if desc.kind != "mxf4" and desc.kind != "mxf4nvf4" else 1]
+    model = arithmetic(w.machine.numerics, "tcgen05.mxf4" if desc.dense_4bit else "tcgen05")
 
     def action() -> None:
         b_codes = [_shared_codes(cta, b_where, desc, desc.b) for cta in ctas]
@@ -192,7 +192,7 @@ def _mma(
                 Factor(b_all, desc.b, negate=desc.negate_b, scales=b_scales, scale=desc.scale),
                 c,
                 desc.d,
-                arithmetic,
+                model,
                 saturate=desc.saturate,
                 shift=form.shift,
             )

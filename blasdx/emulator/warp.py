@@ -61,6 +61,8 @@ class Warp:
         self.loads: list[int] = []
         self.stores: list[int] = []
         self.local: Region | None = None
+        self.wgmma: Any = None  # wgmma.Issuer
+        self.registers = 0  # a thread, for setmaxnreg
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from blasdx.emulator.instructions import (
     logic,
     memory,
     tensor,
+    warpgroup,
 )
 from blasdx.emulator.instructions.arithmetic import ARITHMETIC
 from blasdx.emulator.translate import Emitter
@@ -27,4 +28,5 @@ EMITTERS: dict[str, Emitter] = {
     **barriers.EMITTERS,
     **copies.EMITTERS,
     **tensor.EMITTERS,
+    **warpgroup.EMITTERS,
 }

@@ -202,7 +202,7 @@ def _isspacep(w: Writer, i: Instruction) -> None:
 
 
 def _nothing(w: Writer, i: Instruction) -> None:
-    """setmaxnreg and hints: no effect on values."""
+    """Hints: no effect on values."""
     del i
 
 
@@ -232,7 +232,6 @@ EMITTERS: dict[str, Emitter] = {
     "mapa": _mapa,
     "getctarank": _getctarank,
     "isspacep": _isspacep,
-    "setmaxnreg": _nothing,
     "griddepcontrol": _griddepcontrol,
     "nanosleep": _nanosleep,
     "pmevent": _nothing,
