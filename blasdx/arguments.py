@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _LAYOUT = struct.Struct("<6Q6I2f")
@@ -35,10 +36,13 @@ class Arguments:
     out_batch: int = 0
     c_batch: int = 0
 
+    def packer(self) -> Callable[[int, int], bytes]:
+        """What packs the struct with other addresses of out and c."""
+        strides = self.out_ld, self.c_ld, self.out_batch, self.c_batch
+        extents = self.m, self.n, self.k, self.batches, self.a_batch, self.b_batch
+        rest = (*strides, *extents, self.alpha, self.beta)
+        return lambda out, c: _LAYOUT.pack(out, c, *rest)
+
     def pack(self) -> bytes:
         """The struct's bytes, in the order of the C++ fields."""
-        return _LAYOUT.pack(
-            *(self.out, self.c, self.out_ld, self.c_ld, self.out_batch, self.c_batch),
-            *(self.m, self.n, self.k, self.batches, self.a_batch, self.b_batch),
-            *(self.alpha, self.beta),
-        )
+        return self.packer()(self.out, self.c)

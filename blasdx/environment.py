@@ -7,7 +7,7 @@ from importlib import metadata
 
 from blasdx.cache import cache_folder
 from blasdx.compiler import nvrtc_version
-from blasdx.devices.cuda import driver_version, gpus
+from blasdx.devices.driver import driver_version, gpus
 from blasdx.errors import BlasdxError
 
 PACKAGES = (

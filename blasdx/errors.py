@@ -148,6 +148,15 @@ class ArchMismatchError(BlasdxError):
 
 
 class LaunchError(BlasdxError):
-    """The CUDA driver refused a call; ``status`` is its name for the reason ("CUDA_ERROR_INVALID_VALUE")."""
+    """The CUDA driver refused a call.
+
+    Attributes
+    ----------
+    status : str
+        Its name for the reason ("CUDA_ERROR_INVALID_VALUE").
+    earlier : bool
+        An earlier kernel of the process failed, and this call launched nothing.
+    """
 
     status: str = ""
+    earlier: bool = False

@@ -18,7 +18,7 @@ from blasdx.codegen import render
 from blasdx.compiler import compile
 from blasdx.descriptor import Descriptor
 from blasdx.devices import Device, select
-from blasdx.devices.cuda import current_sm
+from blasdx.devices.driver import current_sm
 from blasdx.environment import environment
 from blasdx.gemm import Gemm
 from blasdx.operands import padded

@@ -6,7 +6,28 @@ operands: it alone knows what an address is, how a tensor map is encoded and whe
 
 from __future__ import annotations
 
-from blasdx.devices.protocol import Argument, Device, Launch, StructArgument, TensorMapArgument
+from blasdx.devices.protocol import (
+    Addresses,
+    Argument,
+    Arrays,
+    Device,
+    Encoded,
+    Launch,
+    Look,
+    StructArgument,
+    TensorMapArgument,
+)
 from blasdx.devices.select import select
 
-__all__ = ["Argument", "Device", "Launch", "StructArgument", "TensorMapArgument", "select"]
+__all__ = [
+    "Addresses",
+    "Argument",
+    "Arrays",
+    "Device",
+    "Encoded",
+    "Launch",
+    "Look",
+    "StructArgument",
+    "TensorMapArgument",
+    "select",
+]

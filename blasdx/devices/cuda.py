@@ -1,120 +1,46 @@
-"""CUDA: CuPy owns arrays and streams, cuda.bindings encodes tensor maps and launches.
+"""CUDA devices: arrays of CuPy, PyTorch and others as they are, on the stream that their library works on.
 
-CuPy launches through cuLaunchKernel, which knows no cluster, and cuda.core has no public names for TMA swizzles; hence
-the driver's own calls here. Nothing synchronises, and no stream is used but the caller's.
+No stream is used but the caller's, nothing synchronises, and the thread's current device is left as it was found.
 """
 
 from __future__ import annotations
 
-import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
+from blasdx.devices import arrays as libraries
+from blasdx.devices.driver import BEFORE, FORKED, require_driver
+from blasdx.devices.protocol import NAMES, Addresses, Arrays, Encoded, Launch, Look, result_array
 from blasdx.elements import Element
-from blasdx.errors import LaunchError, MissingPackageError, NoDriverError
-from blasdx.operands import Operand, reject
+from blasdx.errors import ArchMismatchError, LaunchError, MissingPackageError
+from blasdx.operands import Operand, Seen, reject
 
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
+    from blasdx.devices.gpu import Gpu
 
-NEEDS_DRIVER = (
-    "Gemm and gemm() on a CUDA device need one; check, suggest_pipeline, render, compile and sass do not, and neither "
-    "does the emulator (device='emulator')"
-)
+LEFT_OUT: tuple[int, None] = (0, None)
 
 
-def require_driver() -> None:
-    """Find the CUDA driver before any library looks for it: a second failing look-up hangs in cuda-core 1.2.
+class Stream(int):
+    """The driver's handle of a stream, which is a stream by ``__cuda_stream__`` too."""
 
-    Raises
-    ------
-    NoDriverError
-        There is none.
-    """
-    from cuda import pathfinder
-
-    try:
-        pathfinder.load_nvidia_dynamic_lib("cuda")
-    except RuntimeError as error:
-        raise NoDriverError(f"this machine has no CUDA driver (libcuda.so.1 is not found): {NEEDS_DRIVER}") from error
-
-
-def current_sm() -> int | None:
-    """The SM number of the thread's current CUDA device, else of device 0; None without a driver or a device."""
-    from cuda.bindings import driver
-
-    if not gpus():
-        return None
-    context = call(driver.cuCtxGetCurrent())
-    return sm_of(int(call(driver.cuCtxGetDevice())) if int(context) else 0)
-
-
-def gpus() -> tuple[tuple[str, int], ...]:
-    """Name and SM number of each CUDA device; none without a driver."""
-    from cuda.bindings import driver
-
-    if driver_version() is None:
-        return ()
-    try:
-        call(driver.cuInit(0))
-    except LaunchError:  # a driver without a device
-        return ()
-    count = call(driver.cuDeviceGetCount())
-    names = (call(driver.cuDeviceGetName(128, call(driver.cuDeviceGet(index)))) for index in range(count))
-    return tuple((name.split(b"\0")[0].decode(), sm_of(index)) for index, name in enumerate(names))
-
-
-def driver_version() -> tuple[int, int] | None:
-    """The CUDA version that the driver supports; None without a driver."""
-    from cuda.bindings import driver
-
-    try:
-        require_driver()
-    except NoDriverError:
-        return None
-    version = int(call(driver.cuDriverGetVersion()))
-    return version // 1000, version % 1000 // 10
-
-
-def sm_of(index: int) -> int:
-    """The SM number of a device by its index: compute capability 10.3 is 1030."""
-    from cuda.bindings import driver
-
-    attribute = driver.CUdevice_attribute
-    device = call(driver.cuDeviceGet(index))
-    major = call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
-    minor = call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
-    return int(major) * 100 + int(minor) * 10
-
-
-def call(result: tuple[Any, ...]) -> Any:
-    """What a call of cuda.bindings returned, without its status.
-
-    Raises
-    ------
-    LaunchError
-        The status is not success.
-    """
-    from cuda.bindings import driver
-
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        _, text = driver.cuGetErrorString(status)
-        raise LaunchError(f"{status.name}: {text.decode() if text else 'no description'}", status=status.name)
-    return values[0] if len(values) == 1 else tuple(values)
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(self)
 
 
 class CudaDevice:
-    """One CUDA device.
+    """CUDA: the device that the operands are on, or one of a given number.
 
     Parameters
     ----------
     index : int, optional
-        The device's number; CuPy's current device when left out.
+        Operands have to be on the device of this number. Left out, they may be on any of the current device's
+        architecture, and the product runs there.
 
     Raises
     ------
@@ -131,21 +57,30 @@ class CudaDevice:
         except ModuleNotFoundError as error:
             text = "arrays on a CUDA device are CuPy's: pip install 'blasdx[cupy]'"
             raise MissingPackageError(text, extra="cupy") from error
-        self.index = cupy.cuda.runtime.getDevice() if index is None else index
-        self.sm = sm_of(self.index)
         self._cupy = cupy
-        self._kernels: dict[str, Any] = {}
+        self._pinned = index is not None
+        with _explained(cupy):
+            self.index = int(cupy.cuda.runtime.getDevice()) if index is None else index
+        self._gpu = _gpu(self.index)
+        self._elsewhere: dict[int, CudaDevice] = {}
+        self._readers: dict[type, Any] = {}
+        self._borrowed: list[tuple[Any, tuple[Any, ...]]] = []
+        self._lending = threading.Lock()
 
     @property
     def name(self) -> str:
         """The product name, the index and the SM number."""
-        properties = self._cupy.cuda.runtime.getDeviceProperties(self.index)
-        return f"{properties['name'].decode()} (CUDA device {self.index}, SM {self.sm})"
+        return f"{self._gpu.product} (CUDA device {self.index}, SM {self._gpu.sm})"
 
     @property
     def processors(self) -> int:
         """Streaming multiprocessors."""
-        return int(self._cupy.cuda.Device(self.index).attributes["MultiProcessorCount"])
+        return self._gpu.processors
+
+    @property
+    def sm(self) -> int:
+        """The SM number."""
+        return self._gpu.sm
 
     @property
     def namespace(self) -> Any:
@@ -157,132 +92,202 @@ class CudaDevice:
         copy: np.ndarray[Any, Any] = self._cupy.asnumpy(array)
         return copy
 
+    # ---- looking at arrays
+
     def view(self, name: str, array: object) -> Operand:
-        """Look at a CuPy array on this device."""
-        if not isinstance(array, self._cupy.ndarray):
-            reject(
-                name,
-                "array-library",
-                f"{type(array).__module__}.{type(array).__name__}",
-                "a CuPy array",
-                f"{self.name} computes in its own memory.",
-                f"cupy.asarray({name}), which copies only from the host; cupy.from_dlpack({name}) for a device array",
-            )
-        held: Any = array
-        if held.device.id != self.index:
+        """Look at one array on this device, without regard to streams."""
+        (address, seen), _ = self._see(name, array, -1)
+        self._at(seen, name)
+        return Operand.of(name, address, seen, array)
+
+    def look(self, arrays: Arrays, stream: object) -> Look:
+        """Look at arrays that are all on one device, and find the stream: theirs, unless one is named."""
+        known = [None if array is None else self._known(name, array) for name, array in zip(NAMES, arrays, strict=True)]
+        if any(sight is None and array is not None for sight, array in zip(known, arrays, strict=True)):
+            return self._look_abroad(arrays, known, stream)
+        a, b, c, out = (LEFT_OUT if sight is None else sight for sight in known)
+        return self._together((a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]), stream)
+
+    def again(self, look: Look, arrays: Arrays, stream: object) -> Look:
+        """The same look, for a call that takes its place in a stream now."""
+        if look.borrowed:
+            return self.look(arrays, stream)
+        queue = self._stream(look.seen, self.index, stream)
+        return look if queue == look.queue else Look(look.device, queue, look.addresses, look.seen)
+
+    def _known(self, name: str, array: object) -> libraries.Sight | None:
+        kind = type(array)
+        if kind not in self._readers:
+            self._readers[kind] = libraries.reader(array)
+        reader = self._readers[kind]
+        return reader(name, array) if reader else None
+
+    def _see(self, name: str, array: object, stream: int) -> tuple[libraries.Sight, Any]:
+        known = self._known(name, array)
+        return (known, None) if known else libraries.borrow(name, array, stream)
+
+    def _look_abroad(self, arrays: Arrays, known: list[libraries.Sight | None], stream: object) -> Look:
+        """A look at arrays of which some have to be told the stream to be handed over."""
+        seen = tuple(None if sight is None else sight[1] for sight in known)
+        index = next((one.device for one in seen if one is not None and one.device is not None), self.index)
+        queue = self._stream(seen, index, stream)
+        sights, borrowed = list(known), []
+        for slot, (name, array) in enumerate(zip(NAMES, arrays, strict=True)):
+            if array is not None and sights[slot] is None:
+                sights[slot], keeper = libraries.borrow(name, array, queue)
+                borrowed.append(keeper)
+        a, b, c, out = (LEFT_OUT if sight is None else sight for sight in sights)
+        look = self._together((a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]), queue)
+        return look._replace(borrowed=tuple(borrowed))
+
+    def _together(self, addresses: Addresses, seen: tuple[Seen | None, ...], stream: object) -> Look:
+        first = seen[0] or next(one for one in seen if one is not None)
+        for name, one in zip(NAMES, seen, strict=True):
+            if one is not None and one.device != first.device:
+                reject(
+                    name,
+                    "device",
+                    f"an array on CUDA device {one.device}",
+                    f"one on CUDA device {first.device}, where a is",
+                    "A kernel runs on one device.",
+                    f"copy {name} to CUDA device {first.device}",
+                )
+        device = self._at(first, "a")
+        return Look(device, self._stream(seen, device.index, stream), addresses, seen)
+
+    def _at(self, seen: Seen, name: str) -> CudaDevice:
+        """The device that an array is on."""
+        index = seen.device
+        if index == self.index or index is None:
+            return self
+        if self._pinned:
             reject(
                 name,
                 "device",
-                f"an array on CUDA device {held.device.id}",
+                f"an array on CUDA device {index}",
                 f"one on CUDA device {self.index}",
-                "A kernel runs on one device.",
-                f"copy it there, or Gemm(kernel, device=CudaDevice({held.device.id}))",
+                "This device was named for all products.",
+                f"copy it there, or Gemm(kernel, device=CudaDevice({index}))",
             )
-        return Operand(name, held.shape, held.strides, held.dtype, held.data.ptr, array=held)
+        if index not in self._elsewhere:
+            other = CudaDevice(index)
+            if other.sm != self.sm:
+                text = f"{name} is on {other.name}, which does not run code compiled for SM {self.sm} arch_specific"
+                raise ArchMismatchError(text, device=other.name, sm=self.sm)
+            self._elsewhere[index] = other
+        return self._elsewhere[index]
 
-    def empty(self, shape: tuple[int, int], element: Element, *, row_major: bool, stream: object) -> Any:
-        """A new CuPy array that the stream may write at once."""
+    def _stream(self, seen: tuple[Seen | None, ...], index: int, stream: object) -> Stream:
+        if stream is not None:
+            return stream if type(stream) is Stream else Stream(libraries.handle_of(stream))
+        used = {one.library for one in seen if one is not None}
+        return Stream(libraries.current_stream(tuple(used), index))
+
+    # ---- running
+
+    def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
+        """A new CuPy array that the stream may write at once.
+
+        Raises
+        ------
+        LaunchError
+            The stream is being captured: the graph would write to memory that is given to others.
+        """
+        stream = queue if type(queue) is Stream else self._stream((), self.index, queue)
+        if self._gpu.captures(stream):
+            text = (
+                "a result cannot be allocated while the stream is being captured into a graph, which would keep its "
+                "address but not its memory; nothing was launched, and the capture goes on. Pass out=..."
+            )
+            raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
         with self._current(stream):
-            return self._cupy.empty(shape, element.numpy_dtype, order="C" if row_major else "F")
+            return result_array(self._cupy, shape, element, row_major=row_major)
 
-    def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, stream: object) -> None:
+    def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: Any) -> None:
         """out = factor * c, or zeros without c."""
-        with self._current(stream):
-            out.array[...] = 0 if c is None else factor * c.array
+        with self._current(queue):
+            self._as_cupy(out)[...] = 0 if c is None else factor * self._as_cupy(c)
 
-    def launch(self, kernel: CompiledKernel, launch: Launch, *, stream: object) -> None:
-        """Enqueue the kernel on the stream and return."""
-        from cuda.bindings import driver
+    def encode(self, kernel: CompiledKernel, launch: Launch, queue: Any) -> Encoded:
+        """Load the kernel, encode tensor maps, lay out the parameters."""
+        from blasdx.devices.gpu import EncodedLaunch
 
         plan = kernel.source.plan
-        values = [self._encode(argument) for argument in launch.arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.blocks, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = plan.block_dim, 1, 1
-        config.sharedMemBytes = plan.smem_total
-        with self._current(stream) as current:
-            config.hStream = current.ptr
-            call(driver.cuLaunchKernelEx(config, self._load(kernel), ctypes.addressof(pointers), 0))
+        function = self._gpu.function(kernel, queue)
+        return EncodedLaunch(self._gpu, function, launch, block_dim=plan.block_dim, shared_bytes=plan.smem_total)
 
-    def _load(self, kernel: CompiledKernel) -> Any:
-        """The kernel's function on this device, loaded once, with its shared memory opted into."""
+    def launch(self, kernel: CompiledKernel, launch: Launch, *, stream: object) -> None:
+        """Enqueue a kernel on the stream, CuPy's current one when it is None, and return."""
+        operands = {one.name: one.address for argument in launch.arguments for one in _operands(argument)}
+        a, b, c, out = (operands.get(name, 0) for name in NAMES)
+        queue = self._stream((), self.index, stream)
+        self.encode(kernel, launch, queue)((a, b, c, out), (None,) * 4, queue)
+
+    def enqueued(self, look: Look) -> None:
+        """Keep borrowed arrays until the stream has passed this point; a graph's stay with the caller."""
         from cuda.bindings import driver
 
-        key = kernel.source.fingerprint
-        if key not in self._kernels:
-            plan = kernel.source.plan
-            library = call(driver.cuLibraryLoadData(kernel.cubin, [], [], 0, [], [], 0))
-            loaded = call(driver.cuLibraryGetKernel(library, kernel.source.entry.encode()))
-            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            device = call(driver.cuDeviceGet(self.index))
-            call(driver.cuKernelSetAttribute(limit, plan.smem_total, loaded, device))
-            self._kernels[key] = call(driver.cuKernelGetFunction(loaded))
-        return self._kernels[key]
+        if self._gpu.captures(look.queue):
+            return
+        with self._current(look.queue) as current, self._lending:
+            done = driver.CUresult.CUDA_SUCCESS
+            self._borrowed = [one for one in self._borrowed if driver.cuEventQuery(one[0].ptr)[0] != done]
+            event = self._cupy.cuda.Event(disable_timing=True)
+            event.record(current)
+            self._borrowed.append((event, look.borrowed))
 
-    def _encode(self, argument: TensorMapArgument | StructArgument) -> ctypes.Array[ctypes.c_char]:
-        packed = (
-            argument.bytes(lambda operand: operand.address)
-            if isinstance(argument, StructArgument)
-            else encode_tensor_map(argument)
-        )
-        return ctypes.create_string_buffer(packed, len(packed))
+    def _as_cupy(self, operand: Operand) -> Any:
+        cuda = self._cupy.cuda
+        memory = cuda.UnownedMemory(operand.address, operand.span, operand.array, self.index)
+        pointer = cuda.MemoryPointer(memory, 0)
+        return self._cupy.ndarray(operand.shape, operand.dtype, pointer, operand.strides)
 
     @contextmanager
-    def _current(self, stream: object) -> Iterator[Any]:
+    def _current(self, stream: int) -> Iterator[Any]:
         """This device and the stream as CuPy's current ones; the caller's are left as they were found."""
-        cuda = self._cupy.cuda
-        with cuda.Device(self.index):
-            if stream is None:
-                yield cuda.get_current_stream()
-                return
-            if not hasattr(stream, "__cuda_stream__"):
-                reject(
-                    "stream",
-                    "stream",
-                    f"{type(stream).__module__}.{type(stream).__name__}",
-                    "an object with __cuda_stream__",
-                    "It is how CuPy, PyTorch, cuda.core and others hand a stream over.",
-                    "pass such a stream, or leave it out for CuPy's current one",
-                )
-            with cuda.Stream.from_external(stream) as current:
-                yield current
+        named = {0: self._cupy.cuda.Stream.null, 2: self._cupy.cuda.Stream.ptds}  # as cuda.h numbers them
+        with (
+            _explained(self._cupy),
+            self._gpu.current(),
+            named.get(stream) or self._cupy.cuda.Stream.from_external(Stream(stream)) as current,
+        ):
+            yield current
 
 
-def encode_tensor_map(argument: TensorMapArgument) -> bytes:
-    """The 128 bytes of a tensor map, made by the driver. Coordinates outside the array read as zero."""
-    from cuda.bindings import driver
-
-    spec = argument.spec
-    rank = len(spec.dims)
-    encoded = call(
-        driver.cuTensorMapEncodeTiled(
-            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.element.name]}"),
-            rank,
-            argument.operand.address,
-            [driver.cuuint64_t(extent) for extent in spec.dims],
-            [driver.cuuint64_t(stride) for stride in spec.strides_bytes],
-            [driver.cuuint32_t(extent) for extent in spec.box],
-            [driver.cuuint32_t(1)] * rank,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{spec.swizzle.upper()}"),
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    )
-    return ctypes.string_at(int(encoded.getPtr()), 128)
+def _operands(argument: Any) -> list[Operand]:
+    found = argument.operands if hasattr(argument, "operands") else (argument.operand,)
+    return [one for one in found if one is not None]
 
 
-# tf32 travels as f32: the tensor-map type of that name would round on the way. 8-bit floats are bytes to TMA.
-_DATA_TYPES = {
-    "f16": "FLOAT16",
-    "bf16": "BFLOAT16",
-    "f32": "FLOAT32",
-    "tf32": "FLOAT32",
-    "f64": "FLOAT64",
-    "s32": "INT32",
-    "e4m3": "UINT8",
-    "e5m2": "UINT8",
-    "u8": "UINT8",
-    "s8": "UINT8",
-}
+def _gpu(index: int) -> Gpu:
+    from blasdx.devices.gpu import gpu  # loads cuda.bindings.driver, which takes 0.2 s
+
+    return gpu(index)
+
+
+@contextmanager
+def _explained(cupy: Any) -> Iterator[None]:
+    """CuPy's errors of a context that is broken or forked, as blasdx says them."""
+    try:
+        yield
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        text = str(error)
+        if "cudaErrorInitializationError" in text:
+            raise LaunchError(f"{text}: {FORKED}", status="CUDA_ERROR_NOT_INITIALIZED") from error
+        if any(name in text for name in STICKY_RUNTIME):
+            raise LaunchError(f"{text}: {BEFORE}", status=text.partition(":")[0], earlier=True) from error
+        raise
+
+
+STICKY_RUNTIME = (
+    "cudaErrorIllegalAddress",
+    "cudaErrorLaunchFailure",
+    "cudaErrorIllegalInstruction",
+    "cudaErrorMisalignedAddress",
+    "cudaErrorInvalidAddressSpace",
+    "cudaErrorInvalidPc",
+    "cudaErrorHardwareStackError",
+    "cudaErrorAssert",
+    "cudaErrorLaunchTimeout",
+)
+"""The runtime API's names of what `driver.STICKY` holds."""

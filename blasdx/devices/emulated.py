@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
+from blasdx.devices.protocol import (
+    NAMES,
+    Arrays,
+    Encoded,
+    Launch,
+    Look,
+    StructArgument,
+    TensorMapArgument,
+    result_array,
+)
 from blasdx.elements import Element
 from blasdx.emulator import Buffer, EmulationError, Function, GlobalMemory, LaunchResult, Module, TensorMap
-from blasdx.operands import Operand, reject
+from blasdx.operands import TMA_ALIGNMENT, Operand, Seen, reject
 
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
@@ -77,26 +86,34 @@ class EmulatedDevice:
 
     def view(self, name: str, array: object) -> Operand:
         """Look at a NumPy array."""
-        if not isinstance(array, np.ndarray):
-            reject(
-                name,
-                "array-library",
-                f"{type(array).__module__}.{type(array).__name__}",
-                "a NumPy array",
-                "The emulator computes in host memory.",
-                f"numpy.asarray({name}), cupy.asnumpy({name}) for a CuPy array",
-            )
-        return Operand(
-            name, array.shape, array.strides, array.dtype, array.ctypes.data, array.flags.writeable, array=array
+        address, seen = _see(name, array)
+        return Operand.of(name, address, seen, array)
+
+    def look(self, arrays: Arrays, stream: object) -> Look:
+        """Look at NumPy arrays; there are no streams."""
+        a, b, c, out = (
+            (0, None) if array is None else _see(name, array) for name, array in zip(NAMES, arrays, strict=True)
         )
+        return Look(self, stream, (a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]))
 
-    def empty(self, shape: tuple[int, int], element: Element, *, row_major: bool, stream: object) -> Any:
+    def again(self, look: Look, arrays: Arrays, stream: object) -> Look:
+        """The look itself."""
+        return look
+
+    def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
         """A new NumPy array."""
-        return np.empty(shape, element.numpy_dtype, order="C" if row_major else "F")
+        return result_array(np, shape, element, row_major=row_major)
 
-    def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, stream: object) -> None:
+    def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: object) -> None:
         """out = factor * c, or zeros without c."""
         out.array[...] = 0 if c is None else factor * c.array
+
+    def encode(self, kernel: CompiledKernel, launch: Launch, queue: object) -> Encoded:
+        """Nothing is kept but the launch: each one uploads its operands."""
+        return lambda addresses, arrays, queue: self.launch(kernel, launch.at(addresses, arrays), stream=queue)
+
+    def enqueued(self, look: Look) -> None:
+        """Nothing is borrowed, and everything has run."""
 
     def launch(self, kernel: CompiledKernel, launch: Launch, *, stream: object) -> None:
         """Upload what the arguments name, run the kernel to its end, and copy the elements of the result back."""
@@ -118,7 +135,7 @@ class EmulatedDevice:
         self.last = _function(kernel.ptx, kernel.source.entry).launch(
             grid=(launch.blocks, 1, 1),
             block=(plan.block_dim, 1, 1),
-            cluster=(1, 1, 1),
+            cluster=(launch.cluster, 1, 1),
             dynamic_smem=plan.smem_total,
             memory=memory,
             args=arguments,
@@ -132,6 +149,20 @@ class EmulatedDevice:
         _bytes(launch.writes)[...] = written
 
 
+def _see(name: str, array: object) -> tuple[int, Seen]:
+    if not isinstance(array, np.ndarray):
+        reject(
+            name,
+            "array-library",
+            f"{type(array).__module__}.{type(array).__name__}",
+            "a NumPy array",
+            "The emulator computes in host memory.",
+            f"numpy.asarray({name}), cupy.asnumpy({name}) for a CuPy array",
+        )
+    seen = Seen(array.shape, array.strides, array.dtype, array.flags.writeable, None, "numpy")
+    return array.ctypes.data, seen
+
+
 @lru_cache(maxsize=32)
 def _function(ptx: str, entry: str) -> Function:
     """A parsed kernel; it keeps the Python that its PTX was translated to from one launch to the next."""
@@ -143,13 +174,13 @@ def _key(operand: Operand) -> tuple[int, int]:
 
 
 def _bytes(operand: Operand) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The memory from the first to the last element of an operand with strides that are not negative, gaps included."""
-    steps = ((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
-    size = sum(steps) + operand.dtype.itemsize
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(operand.address))
+    """The memory from the first to the last element, gaps included."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * operand.span).from_address(operand.address))
 
 
-def _tensor_map(argument: TensorMapArgument, address: Callable[[Operand], int]) -> TensorMap:
+def _tensor_map(argument: TensorMapArgument, address: Callable[[Operand], int]) -> TensorMap | bytes:
+    if argument.operand.address % TMA_ALIGNMENT:
+        return bytes(128)
     spec = argument.spec
     return TensorMap(
         address(argument.operand),

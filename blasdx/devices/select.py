@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from blasdx.devices.cuda import CudaDevice, current_sm
+from blasdx.devices.cuda import CudaDevice
+from blasdx.devices.driver import current_sm
 from blasdx.devices.protocol import Device
 from blasdx.errors import ArchMismatchError
 
@@ -15,7 +16,7 @@ def select(sm: int, device: Device | str | None = None) -> Device:
     sm : int
         The descriptor's SM number, 1000 for a B200.
     device : Device or {"cuda", "emulator"}, optional
-        Left out: the current CUDA device where its architecture is the kernel's, otherwise the emulator.
+        Left out: CUDA where the current device's architecture is the kernel's, otherwise the emulator.
 
     Raises
     ------

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from blasdx.devices.cuda import CudaDevice, gpus
+from blasdx.devices.cuda import CudaDevice
+from blasdx.devices.driver import gpus
 from blasdx.errors import MissingPackageError
 
 

@@ -19,7 +19,9 @@ import blasdx as dx
 from blasdx.arch import of
 from blasdx.compiler import nvrtc_version
 from blasdx.devices import Launch, StructArgument, TensorMapArgument
-from blasdx.devices.cuda import CudaDevice, driver_version, encode_tensor_map
+from blasdx.devices.cuda import CudaDevice
+from blasdx.devices.driver import driver_version
+from blasdx.devices.gpu import encode_tensor_map
 from blasdx.elements import Element
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_map import TensorMapSpec

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from blasdx.devices import StructArgument, select
-from blasdx.devices.cuda import CudaDevice, driver_version, gpus
+from blasdx.devices.cuda import CudaDevice
+from blasdx.devices.driver import driver_version, gpus
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.errors import NoDriverError, OperandError
 from blasdx.operands import Operand
