@@ -149,11 +149,11 @@ def test_fp8_sums_keep_their_accuracy_however_long_they_are(hopper: Any, k: int)
 
 
 def test_int8_sums_at_the_end_of_their_range(hopper: Any) -> None:
-    """127 x 127 x 1024 and -128 x 127 x 1024: beyond f32's 24 bits, with nothing wrapped."""
+    """127 x 127 x 1041 is odd and beyond 2^24, so that f32 would round it; nothing wraps."""
     gemm = dx.Gemm(kernel((64, 64, 128), 128, precision=("s8", "s8", "s32")), "cuda")
-    most, least = hopper.full((5, 1024), 127, np.int8), hopper.full((5, 1024), -128, np.int8)
-    assert bool((gemm(most, most.T) == 16_516_096).all())
-    assert bool((gemm(least, most.T) == -16_646_144).all())
+    most, least = (dx.padded(hopper.full((5, 1041), value, np.int8)) for value in (127, -128))
+    assert bool((gemm(most, most.T) == 16_790_289).all())
+    assert bool((gemm(least, most.T) == -16_922_496).all())
 
 
 # ---- values that are no numbers
