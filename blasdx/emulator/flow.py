@@ -7,6 +7,7 @@ and resumed between blocks only, and a block is a plain function without any pro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.ir import FunctionBody, Instruction, Mem, Not, Operand, Pair, Reg, Sym, Vec
@@ -115,6 +116,7 @@ class Block:
     join: int = -1
     live_in: frozenset[int] = frozenset()
     live_out: frozenset[int] = frozenset()
+    early: dict[int, Any] = field(default_factory=dict)  # position: pending.Early
 
     @property
     def size(self) -> int:

@@ -468,8 +468,11 @@ class Monitor(Findings):
 
     def registers_used_early(self, agent: int, load_line: int, line: int) -> None:
         """A register loaded by tcgen05.ld is used before tcgen05.wait::ld (warning)."""
-        text = (
-            f"{self._warp(agent).name} uses a register ({self._describe(line)}) of a tcgen05.ld "
-            f"({self._describe(load_line)}) before tcgen05.wait::ld"
-        )
+
+        def text() -> str:
+            return (
+                f"{self._warp(agent).name} uses a register ({self._describe(line)}) of a tcgen05.ld "
+                f"({self._describe(load_line)}) before tcgen05.wait::ld"
+            )
+
         self.report("warning", "tensor-load-registers-used-early", text, (load_line, line))

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from blasdx.emulator import wgmma
 from blasdx.emulator.errors import EmulationError, UnsupportedInstruction
-from blasdx.emulator.flow import Block
+from blasdx.emulator.flow import Block, registers_of
 from blasdx.emulator.ir import Imm, Instruction, Not, Operand, Pair, Reg, Sink, Special, Sym, Variable, Vec, refloat
 from blasdx.emulator.lanes import mask_bits, select, sign_extend, zero_extend
+from blasdx.emulator.pending import Early
 
 Emitter = Callable[["Writer", Instruction], None]
 BlockFunction = Callable[[Any, list[Any]], "int | None"]
@@ -290,15 +292,31 @@ def translate(
         With opcode and line.
     """
     writer = Writer(block, variables, target)
-    for instruction in block.body:
+    for position, instruction in enumerate(block.body):
         writer.instruction = instruction
+        if position in block.early:
+            _look(writer, block.early[position])
         _emit(writer, instruction, emitters)
     writer.instruction = block.ending
+    if len(block.body) in block.early:
+        _look(writer, block.early[len(block.body)])
     ending = _ending(writer, block, emitters, leave)
     code, namespace, lines = writer.finish(ending)
     exec(code, namespace)  # the source was written above
     function: BlockFunction = namespace["block"]
     return function, lines
+
+
+def _look(writer: Writer, early: Early) -> None:
+    """Report, or look for, registers that are used before their wait."""
+    line = str(writer.ins.line)
+    for loaded in early.loads:
+        writer.line(f"if w.machine.monitor is not None: w.used_early({loaded}, {line})")
+    if early.sums or early.sources:
+        registers = {reg.index: reg for operand in writer.ins.operands for reg in registers_of(operand)}
+        values = ", ".join(writer.register(registers[index]) for index in early.sums if index in registers)
+        values = f"({values},)" if values else "()"
+        writer.line(writer.call(wgmma.touched, "w", values, repr(early.sources), line))
 
 
 def _emit(writer: Writer, instruction: Instruction, emitters: dict[str, Emitter]) -> None:

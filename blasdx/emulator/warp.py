@@ -287,6 +287,12 @@ class Path:
         self.machine.waiting[self] = None
         return None
 
+    def used_early(self, load_line: int, line: int) -> None:
+        """A register of a tcgen05.ld is used before tcgen05.wait::ld."""
+        monitor = self.machine.monitor
+        if monitor is not None and self.warp.loads:
+            monitor.registers_used_early(self.warp.agent, load_line, line)
+
     def clock(self, name: str) -> int:
         """%clock, %globaltimer: executed warp-instructions."""
         now = self.machine.executed
