@@ -8,7 +8,7 @@ Everything up to the compiled kernel runs without a driver and without a GPU.
 """
 
 from blasdx.codegen import KernelSource, render
-from blasdx.compiler import CompiledKernel, compile
+from blasdx.compiler import CompiledKernel, compile, precompile
 from blasdx.descriptor import Descriptor
 from blasdx.devices import Device
 from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, f64, s8, s16, s32, s64, tf32, u8, u16, u32, u64
@@ -55,6 +55,8 @@ from blasdx.operators import (
 from blasdx.paths import OperandSpec, PathReport, check
 from blasdx.pipeline import suggest_pipeline
 from blasdx.plan import PipelinePlan
+from blasdx.precompile import Precompiled, precompile
+from blasdx.prepared import PreparedGemm
 
 __all__ = [
     # the steps, and the value that each makes
@@ -67,8 +69,12 @@ __all__ = [
     "render",
     "KernelSource",
     "compile",
+    "precompile",
     "CompiledKernel",
+    "precompile",
+    "Precompiled",
     "Gemm",
+    "PreparedGemm",
     "gemm",
     "padded",
     "Device",

@@ -11,16 +11,22 @@ import hashlib
 import os
 import re
 import warnings
+from collections.abc import Iterable
 from functools import cached_property
 from importlib import metadata
+from typing import Any
 
 from cuda.bindings import nvrtc
 from pydantic import BaseModel, ConfigDict
 
 from blasdx import arch
 from blasdx import cache as disk
-from blasdx.codegen import KernelSource
+from blasdx.codegen import KernelSource, render
+from blasdx.descriptor import Descriptor
 from blasdx.errors import CompileError, UnsupportedToolkitError
+from blasdx.operators import Operator
+from blasdx.pipeline import suggest_pipeline
+from blasdx.plan import PipelinePlan
 from blasdx.sass import Sass
 
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
@@ -98,6 +104,27 @@ class CompiledKernel(BaseModel):
         self.sass.forbid(r"[HIQDF]MMA")
         return self.sass.require(mma.mnemonic, count=mma.count)
 
+    def as_raw_module(self) -> Any:
+        """The same machine code as a ``cupy.RawModule``, for those who launch it with CuPy themselves.
+
+        Its function is `entry`. The parameters are, by value and in this order: the tensor map of A, that of B, that of
+        the result where the plan has ``staging`` and C is row-major (128 bytes each), and the struct that
+        `blasdx.arguments.Arguments` packs. Blocks are ``plan.block_dim`` threads, the grid is ``plan.grid(...)``, and
+        ``max_dynamic_shared_size_bytes`` has to be ``plan.smem_total`` before the first launch.
+
+        Raises
+        ------
+        LaunchError
+            The kernel runs in clusters, which CuPy does not launch.
+        NoDriverError
+            This machine has no CUDA driver.
+        MissingPackageError
+            CuPy is not installed.
+        """
+        from blasdx.devices.raw_module import as_raw_module
+
+        return as_raw_module(self)
+
     def __str__(self) -> str:
         r = self.resources
         return (
@@ -145,6 +172,40 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
     if kernel.complaints:
         warnings.warn(f"{kernel.entry} is right but slow: {'; '.join(kernel.complaints)}", stacklevel=2)
     return kernel
+
+
+def precompile(wanted: Iterable[Descriptor | Operator | PipelinePlan | KernelSource]) -> tuple[CompiledKernel, ...]:
+    """Put kernels into the cache, so that what starts later finds them there.
+
+    One after the other: NVRTC gains nothing from threads (measured with 13.5 on two cores); several processes may each
+    do a part, they share the cache. Its folder may be copied to other machines: entries depend on the source and on the
+    versions of NVRTC and blasdx.
+
+    Parameters
+    ----------
+    wanted
+        Descriptors, plans or rendered kernels. Descriptors are planned at the deepest depth that fits.
+
+    Returns
+    -------
+    tuple of CompiledKernel
+        In the order of ``wanted``.
+
+    Raises
+    ------
+    GateError, PlanError, RenderError
+        For the first that has no kernel, before any is compiled.
+    CompileError
+        As `compile` does.
+    """
+    sources = [_rendered(one) for one in wanted]
+    return tuple(compile(source) for source in sources)
+
+
+def _rendered(wanted: Descriptor | Operator | PipelinePlan | KernelSource) -> KernelSource:
+    if isinstance(wanted, KernelSource):
+        return wanted
+    return render(wanted if isinstance(wanted, PipelinePlan) else suggest_pipeline(wanted))
 
 
 # ---- what the compiler can do --------------------------------------------------------------------------------------

@@ -182,6 +182,27 @@ def test_another_process_loads_what_one_compiled_even_from_a_copy_of_the_folder(
     assert float(seconds) < 0.5, "no compiler and no driver: some milliseconds"
 
 
+def test_what_is_precompiled_is_found_in_the_order_that_was_asked_for(folder: Path, compilations: list[str]) -> None:
+    sizes = [(64, 16, 64), (64, 8, 64), (64, 16, 64)]
+    descriptor, plan, source = (
+        tile(sizes[0]),
+        dx.suggest_pipeline(tile(sizes[1])),
+        dx.render(dx.suggest_pipeline(tile(sizes[2]))),
+    )
+    kernels = dx.precompile([descriptor, plan, source])
+    assert [kernel.source.plan.descriptor.n for kernel in kernels] == [16, 8, 16]
+    assert len(compilations) == 2, "the first and the last are one kernel"
+    assert dx.compile(dx.render(dx.suggest_pipeline(descriptor))) == kernels[0]
+    assert len(compilations) == 2
+
+
+def test_nothing_is_compiled_where_one_of_many_has_no_kernel(folder: Path, compilations: list[str]) -> None:
+    with pytest.raises(dx.GateError, match="block-dim"):
+        dx.precompile([tile(), tile().with_(dx.BlockDim(256))])
+    assert compilations == []
+    assert dx.precompile([]) == ()
+
+
 @pytest.mark.parametrize("name", ["with blanks", "été-日本", "x" * 200])
 def test_any_name_of_a_folder(
     source: dx.KernelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, compilations: list[str]
