@@ -69,10 +69,13 @@ def claim(w: Path, count: int, following: int) -> int | None:
             f"launched with {len(cta.warps)} warps x 32 x {per_thread} = {total}, of which its warps hold {held}"
         )
 
-    if 32 * (count + LEAST * (len(cta.warps) - 1)) > total:
+    # The instruction is for a whole warpgroup, so its other warps claim as much.
+    group = sum(each.index >> 2 == warp.index >> 2 for each in cta.warps)
+    least = 32 * (count * group + LEAST * (len(cta.warps) - group))
+    if least > total:
         raise DeadlockError(
-            f"{warp.name}: {text()}. Even if the other {len(cta.warps) - 1} warps went down to {LEAST} a thread, "
-            f"{32 * (count + LEAST * (len(cta.warps) - 1))} would be needed"
+            f"{warp.name}: {text()}. Even if the other {len(cta.warps) - group} warps went down to {LEAST} a thread, "
+            f"{least} would be needed"
         )
 
     def ready() -> bool:

@@ -1,4 +1,4 @@
-"""The Hopper kernels that are shipped, on the emulator: exact on small integers under every schedule, no error hazard."""
+"""The Hopper kernels that are shipped, on the emulator: exact on small integers, whatever the schedule."""
 
 from __future__ import annotations
 
