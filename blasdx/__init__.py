@@ -55,7 +55,6 @@ from blasdx.operators import (
 from blasdx.paths import OperandSpec, PathReport, check
 from blasdx.pipeline import suggest_pipeline
 from blasdx.plan import PipelinePlan
-from blasdx.precompile import Precompiled, precompile
 from blasdx.prepared import PreparedGemm
 
 __all__ = [
@@ -71,8 +70,6 @@ __all__ = [
     "compile",
     "precompile",
     "CompiledKernel",
-    "precompile",
-    "Precompiled",
     "Gemm",
     "PreparedGemm",
     "gemm",

@@ -6,16 +6,18 @@ Neither CuPy nor PyTorch nor any other library is imported here: who hands over 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 
 from blasdx.operands import Seen, reject
 
-Sight = tuple[int, Seen]
-"""Address, and all else that is seen of an array."""
+Sight = tuple[int, Seen | None]
+"""Address, and all else that is seen of an array; 0 and None for one that was left out."""
+
+Reader = Callable[[str, Any], Sight]
 
 TORCH_DTYPES = {
     "bfloat16": ml_dtypes.bfloat16,
@@ -29,7 +31,7 @@ READ_ONLY = ("jax", "jaxlib")
 """Libraries whose arrays never change, whatever DLPack says of them."""
 
 
-def reader(array: object) -> Callable[[str, Any], Sight] | None:
+def reader(array: object) -> Reader | None:
     """How arrays of this type are looked at, where their library is known; None for those that export themselves."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None and isinstance(array, cupy.ndarray):
@@ -52,7 +54,7 @@ class _TorchReader:
     def __call__(self, name: str, tensor: Any) -> Sight:
         dtype = self._dtypes.get(tensor.dtype) or self._dtype(name, tensor.dtype)
         if not tensor.is_cuda:
-            _refuse_host(name, tensor, f"{name}.cuda()")
+            refuse_host(name, tensor, f"{name}.cuda()")
         if tensor.requires_grad and self._torch.is_grad_enabled():
             reject(
                 name,
@@ -96,7 +98,7 @@ def borrow(name: str, array: Any, stream: int) -> tuple[Sight, Any]:
 
     library = type(array).__module__.partition(".")[0]
     if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")) or library == "numpy":
-        _refuse_host(name, array, f"cupy.asarray({name})")
+        refuse_host(name, array, f"cupy.asarray({name})")
     try:
         view = StridedMemoryView.from_any_interface(array, stream_ptr=stream)
         dtype = view.dtype
@@ -110,7 +112,7 @@ def borrow(name: str, array: Any, stream: int) -> tuple[Sight, Any]:
             "pass the same bytes as uint8; the descriptor says what they are",
         )
     if not view.is_device_accessible:
-        _refuse_host(name, array, f"cupy.asarray({name})")
+        refuse_host(name, array, f"cupy.asarray({name})")
     item = dtype.itemsize
     elements = view.strides or tuple(np.cumprod((1, *view.shape[:0:-1]))[::-1].tolist())
     strides = tuple(stride * item for stride in elements)
@@ -118,7 +120,8 @@ def borrow(name: str, array: Any, stream: int) -> tuple[Sight, Any]:
     return (view.ptr, Seen(tuple(view.shape), strides, dtype, writable, view.device_id, library)), view
 
 
-def _refuse_host(name: str, array: object, copy: str) -> None:
+def refuse_host(name: str, array: object, copy: str) -> NoReturn:
+    """Raise an `OperandError` for what is not in device memory."""
     reject(
         name,
         "array-library",
@@ -151,7 +154,7 @@ def handle_of(stream: object) -> int:
     return int((protocol() if callable(protocol) else protocol)[1])
 
 
-def current_stream(libraries: tuple[str, ...], device: int) -> int:
+def current_stream(libraries: Collection[str], device: int) -> int:
     """The stream that the operands' libraries work on now.
 
     Raises
@@ -159,7 +162,9 @@ def current_stream(libraries: tuple[str, ...], device: int) -> int:
     OperandError
         There are several, so that there is no order that serves all operands.
     """
-    streams = {library: CURRENT[library](device) for library in libraries if library in CURRENT}
+    if len(libraries) == 1 and (only := next(iter(libraries))) in CURRENT:
+        return CURRENT[only](device)
+    streams = {library: CURRENT[library](device) for library in sorted(libraries) if library in CURRENT}
     if not streams:
         return CURRENT["cupy"](device)
     if len(set(streams.values())) > 1:
