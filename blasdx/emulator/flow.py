@@ -82,6 +82,8 @@ _WRITES_FIRST = frozenset(
         "mapa",
         "getctarank",
         "ldmatrix",
+        "movmatrix",
+        "mma",
         "isspacep",
         "szext",
         "bmsk",

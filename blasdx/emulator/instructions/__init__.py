@@ -11,6 +11,7 @@ from blasdx.emulator.instructions import (
     integer,
     logic,
     memory,
+    mma,
     tensor,
     warpgroup,
 )
@@ -27,6 +28,7 @@ EMITTERS: dict[str, Emitter] = {
     **memory.EMITTERS,
     **barriers.EMITTERS,
     **copies.EMITTERS,
+    **mma.EMITTERS,
     **tensor.EMITTERS,
     **warpgroup.EMITTERS,
 }

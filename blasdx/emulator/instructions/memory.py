@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blasdx.emulator import access as rt
-from blasdx.emulator import floats, integers
+from blasdx.emulator import floats, integers, matrix_access
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand, Sym
 from blasdx.emulator.lanes import Value, select
 from blasdx.emulator.translate import Emitter, Writer, vector
@@ -205,24 +205,52 @@ def _atomic(w: Writer, i: Instruction) -> None:
 
 
 def _matrix(w: Writer, i: Instruction) -> None:
-    """ldmatrix and stmatrix of 8 x 8 16-bit matrices; qualifier order varies between code generators."""
-    mods = set(i.mods)
-    count = next((int(m[1:]) for m in i.mods if m in ("x1", "x2", "x4")), 0)
-    rest = mods - {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
-    if rest or not count or "m8n8" not in mods or "b16" not in mods:
-        raise w.refuse()
+    """ldmatrix and stmatrix; qualifier order varies between code generators."""
+    form = _matrix_form(w, i)
     first, second = w.operands(2)
+    space = space_of(w, i.mods)
+    generic = str(space == "generic")
+    if space not in ("shared", "generic"):
+        raise w.refuse()
+    registers = vector(first if i.base == "ldmatrix" else second)
+    if len(registers) != form.registers:
+        raise w.malformed(f"{len(registers)} registers, {form.registers} are needed")
     if i.base == "ldmatrix":
-        targets = vector(first)
-        where = address(w, second, space_of(w, i.mods))
-        call = w.call(rt.load_matrix, "w", where, str(count), str("trans" in mods), "$m", str(i.line))
-        found = w.loaded(call, count)
-        for k, target in enumerate(targets):
+        where = address(w, second, space)
+        found = w.loaded(
+            w.call(matrix_access.load, "w", w.bind(form), where, generic, "$m", str(i.line)), len(registers)
+        )
+        for k, target in enumerate(registers):
             w.write(target, f"{found}[{k}]", 32)
     else:
-        values = ", ".join(w.read(s, 32) for s in vector(second))
-        where = address(w, first, space_of(w, i.mods))
-        w.effect(w.call(rt.store_matrix, "w", where, f"({values},)", str("trans" in mods), "$m", str(i.line)))
+        values = "(" + ", ".join(w.read(s, 32) for s in registers) + ",)"
+        where = address(w, first, space)
+        w.effect(w.call(matrix_access.store, "w", w.bind(form), where, generic, values, "$m", str(i.line)))
+
+
+def _matrix_form(w: Writer, i: Instruction) -> matrix_access.Form:
+    shape = next((m for m in i.mods if m in ("m8n8", "m16n16", "m8n16", "m16n8")), "")
+    count = next((int(m[1:]) for m in i.mods if m in ("x1", "x2", "x4")), 0)
+    transpose = "trans" in i.mods
+    kind = ".".join(m for m in i.mods if m in ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64"))
+    bits = {"b16": 16, "b8": 8, "b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}.get(kind, 0)
+    known = {"sync", "aligned", shape, f"x{count}", "trans", "shared", "shared::cta", *kind.split(".")}
+    legal = {
+        "m8n8": bits == 16,
+        "m16n16": 0 < bits <= 8 and transpose and count < 4 and i.base == "ldmatrix",
+        "m8n16": bits in (4, 6) and not transpose and i.base == "ldmatrix",
+        "m16n8": bits == 8 and transpose and i.base == "stmatrix",
+    }.get(shape, False)
+    if set(i.mods) - known or not count or not legal:
+        raise w.refuse()
+    return matrix_access.Form(shape, count, transpose, bits)
+
+
+def _move_matrix(w: Writer, i: Instruction) -> None:
+    d, a = w.operands(2)
+    if set(i.mods) != {"sync", "aligned", "m8n8", "trans", "b16"}:
+        raise w.refuse()
+    w.write(d, w.loaded(w.call(matrix_access.transpose, "w", w.read(a, 32), "$m")), 32)
 
 
 def _prefetch(w: Writer, i: Instruction) -> None:
@@ -239,6 +267,7 @@ EMITTERS: dict[str, Emitter] = {
     "red": _atomic,
     "ldmatrix": _matrix,
     "stmatrix": _matrix,
+    "movmatrix": _move_matrix,
     "prefetch": _prefetch,
     "prefetchu": _prefetch,
     "discard": _prefetch,
