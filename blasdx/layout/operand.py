@@ -38,12 +38,23 @@ class OperandTile(BaseModel):
     shares: int = 1
 
     @classmethod
-    def of(cls, name: str, element: Element, major: Major, *, rows: int, k: int, shares: int = 1) -> Self:
+    def of(
+        cls,
+        name: str,
+        element: Element,
+        major: Major,
+        *,
+        rows: int,
+        k: int,
+        block_rows: int | None = None,
+        shares: int = 1,
+    ) -> Self:
         """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent.
 
-        ``shares`` CTAs of a cluster each load an equal part of its lines, into all of them.
+        Where MMAs take blocks of ``block_rows`` rows, no span of an MN-major tile straddles two of them. ``shares``
+        CTAs of a cluster each load an equal part of the tile's lines, into all of them.
         """
-        contiguous = (k if major is Major.K else rows) * element.bits // 8
+        contiguous = (k if major is Major.K else block_rows or rows) * element.bits // 8
         swizzle = next(mode for mode in WIDEST_FIRST if contiguous % mode.span == 0)
         return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle, shares=shares)
 

@@ -129,3 +129,12 @@ def test_a_part_that_breaks_the_swizzle_has_no_kernel():
     with pytest.raises(PlanError, match=r"B tile of 8 rows that 2 CTAs of a cluster share") as caught:
         plan_of((64, 8, 64), 128, cluster=(2, 1))
     assert caught.value.code == "cluster_parts"
+
+
+def test_long_k_loops_are_rolled_where_registers_are_few():
+    plan = plan_of((256, 400, 544), 512, precision=("u8", "u8", "s32"), depth=1)
+    assert (plan.mma.steps, plan.mma.unrolled) == (17, 1)
+    kernel = dx.compile(dx.render(plan))
+    assert kernel.prove() == plan.mma.blocks
+    assert kernel.complaints == ()
+    assert plan_of((128, 64, 272), 256, depth=1).mma.unrolled == 17

@@ -422,7 +422,7 @@ __device__ __forceinline__ void multiply(const Storage& storage, const Tiles& ti
 #pragma unroll
         for (u32 row = 0; row < kRowBlocks; ++row) {
           const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_start + a_offset(row, step));
-          wgmma(acc.block[row][column], a, b, k_block > 0 || step > 0);
+          wgmma(acc.block[row][column], a, b, k_block + step > 0);
         }
       }
     }

@@ -125,6 +125,8 @@ def test_majornesses_and_outputs(hopper, majors, c_order, precision, output):
         ((128, 128, 64), 512, (ROW, COL, ROW)),
         ((128, 64, 128), 512, (COL, COL, COL)),
         ((256, 256, 32), 128, (ROW, COL, ROW)),
+        ((512, 48, 96), 512, (COL, ROW, ROW)),  # 24 columns a warpgroup: no span of B may straddle two
+        ((128, 40, 544), 256, (ROW, COL, ROW)),  # more K steps than are unrolled
         ((512, 264, 16), 256, (COL, ROW, COL)),
     ],
 )

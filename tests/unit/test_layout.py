@@ -142,6 +142,14 @@ def test_the_mma_reads_what_tma_wrote(element, major, rows, k, block_rows, swizz
     assert [_read(tile, block_rows, *at) for at in offsets] == [_written(tile, *at) for at in offsets]
 
 
+def test_no_span_straddles_two_blocks():
+    whole = OperandTile.of("B", bf16, MN, rows=48, k=32)
+    halved = OperandTile.of("B", bf16, MN, rows=48, k=32, block_rows=24)
+    assert (whole.swizzle, halved.swizzle) == (Swizzle.B32, Swizzle.NONE)
+    offsets = [(row, k) for row in range(48) for k in range(32)]
+    assert [_read(halved, 24, *at) for at in offsets] == [_written(halved, *at) for at in offsets]
+
+
 @pytest.mark.parametrize(("major", "rows", "k"), [(K, 264, 64), (K, 512, 16), (MN, 64, 272), (MN, 24, 512)])
 def test_boxes_are_legal_and_start_on_a_swizzle_period(major, rows, k):
     tile = OperandTile.of("B", bf16, major, rows=rows, k=k)

@@ -68,6 +68,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         Major.K if order.a is row_major else Major.MN,
         rows=m,
         k=descriptor.k,
+        block_rows=ROWS,
         shares=cluster[1],
     )
     b = OperandTile.of(
@@ -76,6 +77,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         Major.MN if order.b is row_major else Major.K,
         rows=n,
         k=descriptor.k,
+        block_rows=accumulator.mma_n,
         shares=cluster[0],
     )
     _require_whole_parts(a, b)
@@ -161,8 +163,8 @@ def _divisors(number: int) -> list[int]:
 
 _MAX_CHUNKS = 24
 
-_MAX_UNROLLED = 32
-"""MMAs in a row beyond which ptxas runs out of registers for their descriptors."""
+_MAX_UNROLLED = 64
+"""MMAs in a row beyond which ptxas runs out of registers for their descriptors; half where many threads share them."""
 
 
 def _require_whole_parts(*tiles: OperandTile) -> None:
@@ -246,6 +248,6 @@ def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
         k=mma_k,
         blocks=blocks,
         steps=steps,
-        unrolled=max(part for part in _divisors(steps) if part == 1 or part * blocks <= _MAX_UNROLLED),
+        unrolled=steps if steps * blocks <= _MAX_UNROLLED // (2 if accumulator.groups > 2 else 1) else 1,
         mnemonic=_SASS_MNEMONIC.get(element.name, "IGMMA"),
     )
