@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EmulatedDevice", "EmulationError"]
 
+ALLOCATION = 256
+"""Bytes within which an operand keeps its place: the alignment of CUDA's own allocations."""
+
 Schedule = Literal["eager", "lazy", "adversarial", "random"]
 
 
@@ -125,7 +128,8 @@ class EmulatedDevice:
             # out and c may be one array, which is then one buffer on the device too.
             key = _key(operand)
             if key not in uploads:
-                uploads[key] = memory.upload(_bytes(operand))
+                # As misaligned as on the host: kernels choose how to store by where out lies.
+                uploads[key] = memory.upload(_bytes(operand), offset=operand.address % ALLOCATION)
             return uploads[key].address
 
         arguments = [

@@ -117,26 +117,31 @@ class Buffer(Region):
     nbytes : int
     """
 
-    def __init__(self, address: int, array: Array, name: str) -> None:
+    def __init__(self, origin: int, array: Array, name: str, offset: int = 0) -> None:
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        data = np.zeros(-(-len(flat) // 32) * 32 + _PAD, np.uint8)
-        data[: len(flat)] = flat
-        super().__init__(name, data, address, address, address + len(flat))
-        self.address = address
+        data = np.zeros(-(-(offset + len(flat)) // 32) * 32 + _PAD, np.uint8)
+        data[offset : offset + len(flat)] = flat
+        super().__init__(name, data, origin, origin + offset, origin + offset + len(flat))
+        self.address = self.start
         self.nbytes = len(flat)
         self.dtype = array.dtype
         self.shape = array.shape
 
     def read(self) -> Array:
         """A copy of the current contents, with the dtype and shape of what was uploaded."""
-        return self.data[: self.nbytes].copy().view(self.dtype).reshape(self.shape)
+        return self._own.copy().view(self.dtype).reshape(self.shape)
 
     def write(self, array: ArrayLike) -> None:
         """Replace the contents by an array of the same size in bytes."""
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if len(flat) != self.nbytes:
             raise EmulationError(f"{len(flat)} bytes given for {self.name}, {self.nbytes} needed")
-        self.data[: self.nbytes] = flat
+        self._own[...] = flat
+
+    @property
+    def _own(self) -> Array:
+        first = self.start - self.origin
+        return self.data[first : first + self.nbytes]
 
 
 class GlobalMemory:
@@ -148,7 +153,7 @@ class GlobalMemory:
         self._next = GLOBAL_START
         self.symbols: dict[object, dict[str, int]] = {}
 
-    def upload(self, array: ArrayLike, name: str = "") -> Buffer:
+    def upload(self, array: ArrayLike, name: str = "", *, offset: int = 0) -> Buffer:
         """Copy an array into global memory.
 
         Parameters
@@ -157,17 +162,18 @@ class GlobalMemory:
             Any dtype and shape; stored contiguously in C order.
         name : str
             For error messages.
+        offset : int
+            Bytes by which it begins behind a multiple of 4096.
 
         Returns
         -------
         Buffer
-            With ``address`` (512-byte aligned) and ``read()``.
+            With ``address`` and ``read()``.
         """
         data = np.asarray(array)
-        address = self._next
-        buffer = Buffer(address, data, name or f"buffer {len(self._buffers)}")
-        self._next = address + (-(-max(buffer.nbytes, 1) // 4096) + 16) * 4096
-        self._starts.append(address)
+        buffer = Buffer(self._next, data, name or f"buffer {len(self._buffers)}", offset)
+        self._next += (-(-max(offset + buffer.nbytes, 1) // 4096) + 16) * 4096
+        self._starts.append(buffer.address)
         self._buffers.append(buffer)
         return buffer
 

@@ -109,3 +109,33 @@ def test_tf32_is_asked_for_and_keeps_ten_bits() -> None:
     )
     assert (np.abs(result - true) <= 2.0**-9 * magnitude).all()
     assert (np.abs(result - true) > 2.0**-20 * magnitude).any()
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("output", ["f32", "bf16"])
+def test_a_result_that_begins_anywhere_in_a_row_of_16_bytes(output: str, shift: int) -> None:
+    """TMA stores it where it can; elsewhere the kernel does, whatever the leading dimension would allow."""
+    product = gemm(("bf16", "bf16", "f32"), 64, output)
+    whole = np.full((70, 48), -77, product.kernel.source.plan.output.numpy_dtype)
+    random = np.random.default_rng(shift)
+    a, b = (random.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((67, 40), (33, 40)))
+    out = whole[2:69, shift : shift + 33]
+    product(a, b.T, out=out)
+    np.testing.assert_array_equal(out.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64).T)
+    out[...] = -77
+    assert (whole == -77).all()
+
+
+def test_memory_that_begins_between_two_lines_of_32_bytes_has_ends_on_both_sides() -> None:
+    from blasdx.emulator import EmulationError, GlobalMemory
+
+    memory = GlobalMemory()
+    buffer = memory.upload(np.arange(5, dtype=np.float32), offset=20)
+    assert buffer.address % 4096 == 20
+    assert memory.find(buffer.address + 19) is buffer
+    assert buffer.load_one(buffer.address + 8, 4, 1) == np.float32([2]).view(np.uint32)
+    for beyond in (-4, 20):
+        with pytest.raises(EmulationError):
+            memory.find(buffer.address + beyond).load_one(buffer.address + beyond, 4, 1)
+    buffer.write(buffer.read() + 1)
+    np.testing.assert_array_equal(buffer.read(), [1, 2, 3, 4, 5])
