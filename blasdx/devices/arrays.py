@@ -27,6 +27,9 @@ TORCH_DTYPES = {
 }
 """PyTorch's types whose names NumPy does not know."""
 
+LEGACY = 1
+"""The legacy stream's handle in protocols where 0 could mean another (DLPack, __cuda_array_interface__)."""
+
 READ_ONLY = ("jax", "jaxlib")
 """Libraries whose arrays never change, whatever DLPack says of them."""
 
@@ -100,7 +103,7 @@ def borrow(name: str, array: Any, stream: int) -> tuple[Sight, Any]:
     if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")) or library == "numpy":
         refuse_host(name, array, f"cupy.asarray({name})")
     try:
-        view = StridedMemoryView.from_any_interface(array, stream_ptr=stream)
+        view = StridedMemoryView.from_any_interface(array, stream_ptr=stream or LEGACY)
         dtype = view.dtype
     except (TypeError, BufferError) as error:
         reject(

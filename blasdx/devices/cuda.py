@@ -228,9 +228,11 @@ class CudaDevice:
         """Keep borrowed arrays until the stream has passed this point; a graph's stay with the caller."""
         from cuda.bindings import driver
 
+        from blasdx.devices.gpu import unrecorded
+
         if self._gpu.captures(look.queue):
             return
-        with self._current(look.queue) as current, self._lending:
+        with self._current(look.queue) as current, unrecorded(), self._lending:
             done = driver.CUresult.CUDA_SUCCESS
             self._borrowed = [one for one in self._borrowed if driver.cuEventQuery(one[0].ptr)[0] != done]
             event = self._cupy.cuda.Event(disable_timing=True)

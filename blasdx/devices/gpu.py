@@ -82,7 +82,7 @@ class Gpu:
                         "Gemm itself, once before the capture begins"
                     )
                     raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
-                with self.current(), _unrecorded():
+                with self.current(), unrecorded():
                     self._functions[key] = self._load(kernel)
             return self._functions[key]
 
@@ -110,7 +110,7 @@ class Gpu:
 
 
 @contextmanager
-def _unrecorded() -> Iterator[None]:
+def unrecorded() -> Iterator[None]:
     """Calls that no graph records: those that another stream is being captured into are left as they are."""
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = call(driver.cuThreadExchangeStreamCaptureMode(relaxed))

@@ -10,7 +10,7 @@ import numpy as np
 
 from blasdx.elements import Element
 from blasdx.layout.tensor_map import TensorMapSpec
-from blasdx.operands import Operand, Seen
+from blasdx.operands import Operand, Seen, reject
 
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
@@ -44,8 +44,9 @@ class Look(NamedTuple):
             None if seen is None else Operand.of(name, address, seen, array)
             for name, address, seen, array in zip(NAMES, self.addresses, self.seen, arrays, strict=True)
         )
-        assert a is not None
-        assert b is not None
+        if a is None or b is None:
+            name = "a" if a is None else "b"
+            reject(name, "missing", "None", "an array", "out = alpha * a @ b + beta * c reads a and b.", f"pass {name}")
         return a, b, c, out
 
 

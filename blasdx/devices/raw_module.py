@@ -20,7 +20,7 @@ def as_raw_module(kernel: CompiledKernel) -> Any:
     if cluster != (1, 1):
         text = (
             f"{kernel.entry} runs in clusters of {cluster[0]} x {cluster[1]} CTAs, and CuPy launches with "
-            "cuLaunchKernel, which knows no clusters: call it through Gemm, or leave BlocksPerCluster out of the descriptor"
+            "cuLaunchKernel, which knows no clusters: call it through Gemm, or plan without BlocksPerCluster"
         )
         raise LaunchError(text)
     require_driver()

@@ -26,7 +26,7 @@ class Walk:
     count: int
     steps: tuple[int, ...]
     extents: tuple[int, ...] = ()
-    outer: tuple[tuple[int, ...], ...] = ()
+    outer: tuple[tuple[int, ...], ...] = ((),) * 4
 
     def offsets(self) -> Iterator[tuple[int, ...]]:
         """The bytes by which each launch's operands lie behind those of the first."""
@@ -49,7 +49,8 @@ def walk(checked: Product) -> Walk:
     merged.sort(key=lambda dimension: dimension[0])
     count, inside = merged.pop() if merged else (1, (0,) * len(steps))
     extents = tuple(extent for extent, _ in merged)
-    return Walk(count, inside, extents, tuple(zip(*(along for _, along in merged), strict=True)) if merged else ())
+    outer = tuple(tuple(along[slot] for _, along in merged) for slot in range(len(steps)))
+    return Walk(count, inside, extents, outer)
 
 
 def batch_shape(a: Operand, b: Operand) -> tuple[tuple[int, ...], list[OperandMiss]]:

@@ -78,7 +78,8 @@ def copy(device: CudaDevice, kernel: Any, array: Any, dtype: str, swizzle: str, 
     """Copy a matrix tile by tile; the result is padded with the zeros of TMA's fill."""
     rows, columns = array.shape
     tall, wide = -(-rows // ROWS), -(-columns // SPAN)
-    out = device.view("out", device.empty((tall * ROWS, wide * SPAN), Element.of(dtype), row_major=True, stream=stream))
+    with stream or device.namespace.cuda.get_current_stream():
+        out = device.view("out", device.namespace.empty((tall * ROWS, wide * SPAN), Element.of(dtype).numpy_dtype))
     operand = device.view("a", array)
     spec = TensorMapSpec(
         element=Element.of(dtype),
@@ -143,10 +144,10 @@ def test_bf16_arrays_are_seen_as_such(device: CudaDevice) -> None:
 
 
 def test_what_is_no_array_of_this_device_is_refused(device: CudaDevice) -> None:
-    with pytest.raises(OperandError, match=r"numpy.ndarray; needs a CuPy array"):
+    with pytest.raises(OperandError, match=r"numpy.ndarray; needs an array in the memory of a CUDA device"):
         device.view("a", np.zeros((3, 8)))
     with pytest.raises(OperandError, match="__cuda_stream__"):
-        device.empty((3, 8), Element.of("f32"), row_major=True, stream=7)
+        device.look((device.namespace.zeros((3, 8)), None, None, None), 7)
 
 
 def test_other_architectures_are_refused(device: CudaDevice) -> None:
