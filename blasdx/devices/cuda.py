@@ -14,7 +14,17 @@ import numpy as np
 
 from blasdx.devices import arrays as libraries
 from blasdx.devices.driver import BEFORE, FORKED, require_driver
-from blasdx.devices.protocol import NAMES, Addresses, Arrays, Encoded, Launch, Look, result_array
+from blasdx.devices.protocol import (
+    NAMES,
+    Addresses,
+    Argument,
+    Arrays,
+    Encoded,
+    Launch,
+    Look,
+    TensorMapArgument,
+    result_array,
+)
 from blasdx.elements import Element
 from blasdx.errors import ArchMismatchError, LaunchError, MissingPackageError
 from blasdx.operands import Operand, Seen, reject
@@ -269,9 +279,11 @@ def _same_device(name: str, one: Seen, first: Seen) -> None:
         )
 
 
-def _operands(argument: Any) -> list[Operand]:
-    found = argument.operands if hasattr(argument, "operands") else (argument.operand,)
-    return [one for one in found if one is not None]
+def _operands(argument: Argument) -> Iterator[Operand]:
+    if isinstance(argument, TensorMapArgument):
+        yield argument.operand
+    else:
+        yield from (operand for operand in argument.operands if operand is not None)
 
 
 def _gpu(index: int) -> Gpu:

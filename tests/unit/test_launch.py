@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -297,6 +298,70 @@ def test_what_is_in_host_memory_is_refused(fake: Any, array: Any) -> None:
     _, b, out = operands(fake)
     with pytest.raises(dx.OperandError, match=r"a: .*; needs an array in the memory of a CUDA device"):
         dx.Gemm(kernel(), "cuda")(array, b, out=out)
+
+
+class Foreign:
+    """An array of a library that only exports."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> None: ...
+
+
+class Jax(Foreign):
+    __module__ = "jaxlib.xla_extension"
+
+
+@pytest.fixture
+def borrowed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The streams that exporting libraries were told, in the place of cuda.core's view, which needs a driver."""
+    from cuda.core import utils
+
+    from blasdx.devices.cuda import CudaDevice
+
+    told: list[int] = []
+
+    def view(foreign: Foreign, *, stream_ptr: int) -> Any:
+        told.append(stream_ptr)
+        array = foreign.array
+        tight = array.flags.c_contiguous
+        return SimpleNamespace(
+            ptr=array.data.ptr,
+            shape=array.shape,
+            strides=None if tight else tuple(stride // array.itemsize for stride in array.strides),
+            dtype=array.dtype,
+            device_id=array.data.device_id,
+            readonly=False,
+            is_device_accessible=True,
+        )
+
+    monkeypatch.setattr(utils, "StridedMemoryView", SimpleNamespace(from_any_interface=view))
+    monkeypatch.setattr(CudaDevice, "enqueued", lambda self, look: told.append(-len(look.borrowed)))
+    return told
+
+
+def test_libraries_that_export_are_told_the_stream_and_lend_until_it_has_passed(fake: Any, borrowed: list[int]) -> None:
+    gemm = dx.Gemm(kernel(), "cuda")
+    a, b, out = operands(fake)
+    fake.streams[0] = 0x10
+    gemm(Foreign(a), Foreign(b), out=out)
+    prepared = gemm.prepare(Foreign(a), b, out=out)
+    prepared(stream=Stream(0x20))
+    fake.streams[0] = 0
+    gemm(a, b, out=Foreign(out))
+    assert borrowed == [0x10, 0x10, -2, 0x10, 0x20, -1, 1, -1], "the legacy stream is 1 where 0 could be another"
+    assert [(one.stream, addresses(one)) for one in fake.launches] == [(s, (A, B, OUT, 0)) for s in (0x10, 0x20, 0)]
+
+
+@pytest.mark.usefixtures("borrowed")
+def test_arrays_that_never_change_are_operands_and_no_results(fake: Any) -> None:
+    gemm = dx.Gemm(kernel(), "cuda")
+    a, b, out = operands(fake)
+    gemm(Jax(a), Jax(b), out=out)
+    with pytest.raises(dx.OperandError, match="out: a read-only array"):
+        gemm(a, b, out=Jax(out))
+    assert len(fake.launches) == 1
 
 
 def test_no_operand_at_all(fake: Any) -> None:
