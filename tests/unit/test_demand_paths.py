@@ -44,7 +44,7 @@ def described(types: str, layout: tuple[str, str], sm: dx.SM) -> dx.Descriptor:
         (BLACKWELL, "fp8", {TN, NN, TT, NT}),
         (BLACKWELL, "int8", {TN, NN, TT, NT}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),  # one order for all test processes
 )
 def test_which_layouts_the_tensor_core_takes(sm: dx.SM, types: str, layouts: set[tuple[str, str]]) -> None:
     fast = "wgmma" if sm == HOPPER else "utcmma"
