@@ -133,7 +133,8 @@ def test_bulk_copies_there_and_back(schedule: str) -> None:
 @pytest.mark.parametrize(("name", "kind", "dtype"), [
     ("add", "u32", np.uint32), ("add", "s32", np.int32), ("min", "s32", np.int32), ("max", "u64", np.uint64),
     ("and", "b32", np.uint32), ("or", "b64", np.uint64), ("xor", "b32", np.uint32), ("add", "f32", np.float32),
-    ("add", "f64", np.float64), ("min", "f16", np.float16), ("add.noftz", "f16", np.float16), pytest.param("inc", "u32", np.uint32, marks=OPEN),
+    ("add", "f64", np.float64), ("min", "f16", np.float16), ("add.noftz", "f16", np.float16),
+    pytest.param("inc", "u32", np.uint32, marks=OPEN),
     pytest.param("dec", "u32", np.uint32, marks=OPEN),
 ])  # fmt: skip
 def test_bulk_reductions(name: str, kind: str, dtype: type) -> None:
