@@ -146,6 +146,8 @@ class CudaDevice:
             borrowed.append(keeper)
         a, b, c, out = (sight for sight in sights if sight is not None)
         look = self._together((a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]), queue)
+        if stream is None and all(one is None or one.device != index for one in look.seen):
+            return look.device.look(arrays, None)  # on the stream of the device that they turned out to be on
         return look._replace(borrowed=tuple(borrowed))
 
     def _see(self, name: str, array: object) -> libraries.Sight | None:
@@ -157,7 +159,7 @@ class CudaDevice:
 
     def _together(self, addresses: Addresses, seen: tuple[Seen | None, ...], stream: object) -> Look:
         devices = {one.device for one in seen if one is not None}
-        if devices == {self.index}:
+        if devices <= {self.index}:
             device = self
         else:
             first, *others = ((name, one) for name, one in zip(NAMES, seen, strict=True) if one is not None)

@@ -354,6 +354,13 @@ def test_libraries_that_export_are_told_the_stream_and_lend_until_it_has_passed(
     assert [(one.stream, addresses(one)) for one in fake.launches] == [(s, (A, B, OUT, 0)) for s in (0x10, 0x20, 0)]
 
 
+def test_the_stream_is_that_of_the_device_that_borrowed_arrays_are_on(fake: Any, borrowed: list[int]) -> None:
+    fake.streams = {0: 0x10, 1: 0x11}
+    dx.Gemm(kernel(), "cuda")(*map(Foreign, operands(fake, device=1)[:2]), out=Foreign(operands(fake, device=1)[2]))
+    assert [(one.context, one.stream) for one in fake.launches] == [(101, 0x11)]
+    assert borrowed[-2:] == [0x11, -3]
+
+
 @pytest.mark.usefixtures("borrowed")
 def test_arrays_that_never_change_are_operands_and_no_results(fake: Any) -> None:
     gemm = dx.Gemm(kernel(), "cuda")
@@ -369,6 +376,8 @@ def test_no_operand_at_all(fake: Any) -> None:
     for arrays, name in (((None, b), "a"), ((a, None), "b"), ((None, None), "a")):
         with pytest.raises(dx.OperandError, match=f"{name}: None; needs an array"):
             dx.Gemm(kernel(), "cuda")(*arrays, out=out)
+        with pytest.raises(dx.OperandError, match=f"{name}: None; needs an array"):
+            dx.Gemm(kernel(), "cuda")(*arrays)
         with pytest.raises(dx.OperandError, match=f"{name}: None; needs an array"):
             dx.Gemm(kernel(), "emulator")(*(None if x is None else np.zeros((3, 3)) for x in arrays))
 
