@@ -47,14 +47,14 @@ def note_shared(w: Path, address: Value, mask: int, width: int, write: bool, lin
     )  # fmt: skip
 
 
-def _local(w: Path, address: Value) -> tuple[Value, Region]:
+def _local(w: Path, address: Value, mask: int) -> tuple[Value, Region]:
     """Every lane has its own local memory; they lie behind each other in one region."""
     region = w.warp.local
     if region is None:
         raise EmulationError("access to local memory of a kernel that declares none")
     size = w.machine.program.local_bytes
     narrow = spread(address, 64).astype(np.int64)
-    lanes = narrow[list(lanes_of(w.mask))]
+    lanes = narrow[list(lanes_of(mask))]
     if int(lanes.min()) < 0 or int(lanes.max()) >= size:
         raise EmulationError(f"local address {int(lanes.max()):#x} is outside the {size} bytes of a thread")
     return (narrow + LANES.astype(np.int64) * size).astype(np.uint64), region
@@ -70,8 +70,33 @@ def _resolve(w: Path, space: str, address: Value, mask: int) -> tuple[str, Value
         return space, address, w.cta.region
     if space == "param":
         return space, address, lambda _: w.machine.params
-    address, region = _local(w, address)
+    address, region = _local(w, address, mask)
     return space, address, lambda _: region
+
+
+def split_spaces(address: Value, mask: int) -> list[int]:
+    """Lanes by the state space of their generic addresses; empty when all lie in one."""
+    if address.__class__ is not np.ndarray:
+        return []
+    tops = (address >> np.uint64(32)).astype(np.int64)
+    tops[tops >= GLOBAL_START >> 32] = GLOBAL_START >> 32
+    parts: dict[int, int] = {}
+    for lane in lanes_of(mask):
+        parts[int(tops[lane])] = parts.get(int(tops[lane]), 0) | 1 << lane
+    return list(parts.values()) if len(parts) > 1 else []
+
+
+def _merged(parts: list[tuple[int, Any]], bits: int, count: int) -> Any:
+    """What several sets of lanes loaded, as one value, or one for each element."""
+    columns = [[(mask, found if count == 1 else found[k]) for mask, found in parts] for k in range(count)]
+    merged = []
+    for column in columns:
+        out = np.array(spread(column[0][1], bits))
+        for mask, value in column[1:]:
+            chosen = list(lanes_of(mask))
+            out[chosen] = spread(value, bits)[chosen]
+        merged.append(out)
+    return merged[0] if count == 1 else merged
 
 
 def generic(address: Value, mask: int) -> tuple[str, Value]:
@@ -91,6 +116,8 @@ def generic(address: Value, mask: int) -> tuple[str, Value]:
 
 def load(w: Path, space: str, address: Value, size: int, count: int, mask: int, line: int, order: str = "") -> Any:
     """ld: `count` elements of `size` bytes a lane. `order` names an acquiring form."""
+    if space == "generic" and (parts := split_spaces(address, mask)):
+        return _merged([(p, load(w, space, address, size, count, p, line, order)) for p in parts], 8 * size, count)
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * count, False, line)
@@ -108,6 +135,10 @@ def store(
 ) -> None:
     """st."""
     w.machine.events += 1
+    if space == "generic" and (parts := split_spaces(address, mask)):
+        for part in parts:
+            store(w, space, address, size, values, part, line, order)
+        return
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * len(values), True, line)
@@ -147,8 +178,11 @@ def atomic(
     -------
     The old values: one value, or one for each element.
     """
-    space, address, choose = _resolve(w, space, address, mask)
     count = len(operands)
+    if space == "generic" and (parts := split_spaces(address, mask)):
+        each = [(p, atomic(w, space, address, size, operands, function, p, line, order)) for p in parts]
+        return _merged(each, 8 * size, count)
+    space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * count, True, line, "atomic")
     elif order in ("acquire", "release", "acq_rel"):

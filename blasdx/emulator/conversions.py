@@ -6,7 +6,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from blasdx.emulator import floats
+from blasdx.emulator import directed, floats
+from blasdx.emulator.formats import Rounding, decode, encode
 from blasdx.emulator.lanes import DTYPES, SIGNED, Array, Value, lanewise
 
 
@@ -19,10 +20,14 @@ def integer_to_float(source_bits: int, signed: bool, kind: str, mode: str) -> fl
         value = a.view(SIGNED[source_bits]) if signed else a
         near = value.astype(np.float64)
         if source_bits == 64:
+            if kind == "f64" and mode == "rn":
+                return near.view(np.uint64)
             # float64 has 53 bits; what it lost decides the second rounding. 2**64 itself does not fit back.
             edge = near >= (2.0**63 if signed else 2.0**64)
             back = np.where(edge, 0.0, near).astype(value.dtype)
             lost = (value - back).view(np.int64).astype(np.float64)
+            if kind == "f64":
+                return directed.step64(near, np.where(edge, -1.0, lost), mode).view(np.uint64)
             near = floats.round_odd(near, np.where(edge, -1.0, lost))
         return floats.narrow(near, kind, mode)
 
@@ -104,6 +109,60 @@ def saturate_integer(source_bits: int, source_signed: bool, target_bits: int, ta
         info = np.iinfo(value.dtype)
         clipped = np.clip(value, max(low, int(info.min)), min(high, int(info.max)))
         return clipped.astype(SIGNED[target_bits] if target_signed else DTYPES[target_bits]).view(DTYPES[target_bits])
+
+    return operation
+
+
+@cache
+def encode_small(element: str, source: str, mode: Rounding, relu: bool, saturate: bool) -> floats.Operation:
+    """A float as the code of an 8-, 6- or 4-bit type."""
+
+    @lanewise(floats.FLOAT_BITS[source])
+    def operation(a: Array) -> Array:
+        value = floats.widen(a, source)
+        if relu:
+            value = np.where(np.isnan(value) | (value > 0), value, 0.0)
+        return encode(value, element, rounding=mode, saturate=saturate).astype(np.uint8)
+
+    return operation
+
+
+@cache
+def decode_small(element: str, target: str, relu: bool) -> floats.Operation:
+    """The code of an 8-, 6- or 4-bit type as f16 or bf16."""
+
+    @lanewise(8)
+    def operation(a: Array) -> Array:
+        value = decode(a, element)
+        if relu:
+            value = np.where(np.isnan(value) | (value > 0), value, 0.0)
+        return floats.narrow(value, target, "rn")
+
+    return operation
+
+
+def pack_nibbles(low: Value, high: Value) -> Value:
+    """Two 4-bit codes in one byte."""
+    return low | high << 4
+
+
+def unpack_nibbles(value: Value) -> tuple[Value, Value]:
+    """The inverse of `pack_nibbles`."""
+    return value & 15, value >> 4
+
+
+@cache
+def pack_saturated(target_bits: int, target_signed: bool) -> floats.Operation:
+    """cvt.pack: a above b, clamped, below the low bits of c."""
+    low = -(1 << (target_bits - 1)) if target_signed else 0
+    high = (1 << (target_bits - 1)) - 1 if target_signed else (1 << target_bits) - 1
+    mask = (1 << target_bits) - 1
+
+    @lanewise(32)
+    def operation(a: Array, b: Array, c: Array) -> Array:
+        top, bottom = (np.clip(v.view(np.int32), low, high).view(np.uint32) & np.uint32(mask) for v in (a, b))
+        kept = c.astype(np.uint64) << np.uint64(2 * target_bits)
+        return (kept | top.astype(np.uint64) << np.uint64(target_bits) | bottom).astype(np.uint32)
 
     return operation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blasdx.emulator import flow, pending
+from blasdx.emulator import flow, inline, pending
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instructions import EMITTERS
 from blasdx.emulator.ir import FunctionBody, Mem, ModuleText, Operand, Reg, Sym, Variable, Vec
@@ -30,7 +30,7 @@ class Program:
 
     def __init__(self, module: ModuleText, body: FunctionBody) -> None:
         self.module = module
-        self.body = body
+        self.body = body = inline.expand(module, body)
         self.name = body.name
         self.target = module.target
         self.registers: list[Reg] = body.registers

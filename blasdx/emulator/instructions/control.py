@@ -206,6 +206,12 @@ def _nothing(w: Writer, i: Instruction) -> None:
     del i
 
 
+def _call(w: Writer, i: Instruction) -> None:
+    """What `inline` could not place."""
+    del i
+    raise w.refuse("only direct, non-recursive calls of functions with a body, with .param arguments, are emulated")
+
+
 def _griddepcontrol(w: Writer, i: Instruction) -> None:
     if i.mods == ("wait",):
         w.line("$next")
@@ -233,6 +239,7 @@ EMITTERS: dict[str, Emitter] = {
     "getctarank": _getctarank,
     "isspacep": _isspacep,
     "griddepcontrol": _griddepcontrol,
+    "call": _call,
     "nanosleep": _nanosleep,
     "pmevent": _nothing,
 }

@@ -9,6 +9,7 @@ from blasdx.emulator.windows import GENERIC
 
 _INTEGERS = frozenset(("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"))
 _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+_SMALL = frozenset(("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "ue8m0"))
 _ROUNDING = frozenset(("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "rs"))
 
 
@@ -57,14 +58,17 @@ def _cvt(w: Writer, i: Instruction) -> None:
     if len(i.mods) < 2:
         raise w.refuse()
     if i.mods[0] == "pack":
-        raise w.refuse()
+        _pack_integers(w, i)
+        return
     *mods, target, source = i.mods
     extra = set(mods)
     mode = next((m for m in mods if m in _ROUNDING), "")
     rest = extra - _ROUNDING - {"ftz", "sat", "relu", "satfinite"}
     if rest or mode == "rs":
-        raise w.refuse()
-    if target in ("f16x2", "bf16x2") and source == "f32":
+        raise w.refuse("stochastic rounding is not emulated" if mode == "rs" else "")
+    if target.removesuffix("x2") in _SMALL or source.removesuffix("x2") in _SMALL:
+        _small(w, target, source, mode, extra)
+    elif target in ("f16x2", "bf16x2") and source == "f32":
         _pack_pair(w, i, target.removesuffix("x2"), mode, extra)
     elif source in _INTEGERS and target in _INTEGERS:
         _integers(w, target, source, "sat" in extra)
@@ -97,6 +101,55 @@ def _pack_pair(w: Writer, i: Instruction, kind: str, mode: str, extra: set[str])
         function = rt.satfinite(function, kind)
     del i
     w.write(d, w.call(rt.pack, w.call(function, w.read(low, 32)), w.call(function, w.read(high, 32)), "16"), 32)
+
+
+def _small(w: Writer, target: str, source: str, mode: str, extra: set[str]) -> None:
+    """Pairs of 8-, 6- and 4-bit floats, to and from pairs of wider ones."""
+    relu = "relu" in extra
+    to, element = target.removesuffix("x2"), source.removesuffix("x2")
+    if element in _SMALL:
+        if to not in ("f16", "bf16") or not target.endswith("x2"):
+            raise w.refuse()
+        d, a = w.operands(2)
+        four = element == "e2m1"
+        value = w.read(a, 8 if four else 16)
+        parts = w.temp(w.call(rt.unpack_nibbles, value) if four else w.call(rt.unpack_many, value, "16", "8"))
+        function = rt.decode_small(element, to, relu)
+        low, high = (w.call(function, f"{parts}[{k}]") for k in range(2))
+        w.write(d, w.call(rt.pack, low, high, "16"), 32)
+        return
+    if mode not in ("rn", "rz", "rp") or (mode == "rn") == (to == "ue8m0"):
+        raise w.malformed("rounding .rn is needed, .rz or .rp for ue8m0")
+    function = rt.encode_small(to, element, "rn" if mode == "rn" else "rz" if mode == "rz" else "rp", relu,
+                               "satfinite" in extra)  # fmt: skip
+    if source == "f32":
+        d, a, b = w.operands(3)
+        low, high = w.call(function, w.read(b, 32)), w.call(function, w.read(a, 32))
+    elif source in ("f16x2", "bf16x2"):
+        d, a = w.operands(2)
+        parts = w.temp(w.call(rt.unpack_many, w.read(a, 32), "32", "16"))
+        low, high = (w.call(function, f"{parts}[{k}]") for k in range(2))
+    else:
+        raise w.refuse()
+    if to == "e2m1":
+        w.write(d, w.call(rt.pack_nibbles, low, high), 8)
+    else:
+        w.write(d, w.call(rt.pack, low, high, "8"), 16)
+
+
+def _pack_integers(w: Writer, i: Instruction) -> None:
+    """cvt.pack.sat."""
+    match i.mods:
+        case ("pack", "sat", ("u16" | "s16") as kind, "s32"):
+            d, a, b = w.operands(3)
+            c = "0"
+        case ("pack", "sat", ("u8" | "s8" | "u4" | "s4" | "u2" | "s2") as kind, "s32", "b32"):
+            d, a, b, last = w.operands(4)
+            c = w.read(last, 32)
+        case _:
+            raise w.refuse()
+    function = rt.pack_saturated(int(kind[1:]), kind[0] == "s")
+    w.write(d, w.call(function, w.read(a, 32), w.read(b, 32), c), 32)
 
 
 def _integers(w: Writer, target: str, source: str, sat: bool) -> None:

@@ -6,7 +6,7 @@ import re
 
 from blasdx.emulator import bulk as rt
 from blasdx.emulator import floats, integers
-from blasdx.emulator.instructions.memory import address, space_of
+from blasdx.emulator.instructions.memory import address, space_of, wrapping
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand
 from blasdx.emulator.lanes import Value
 from blasdx.emulator.translate import Emitter, Writer, vector
@@ -182,6 +182,8 @@ def _reduction(w: Writer, name: str, kind: str) -> integers.Operation:
         raise w.refuse()
     if name in ("min", "max"):
         return integers.extreme(bits, kind[0] == "s", name == "max")
+    if name in ("inc", "dec"):
+        return wrapping(w, name, bits)
     table: dict[str, integers.Operation] = {
         "add": lambda o, b: o + b, "and": lambda o, b: o & b, "or": lambda o, b: o | b, "xor": lambda o, b: o ^ b,
     }  # fmt: skip

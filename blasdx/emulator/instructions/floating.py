@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blasdx.emulator import directed
 from blasdx.emulator import floats as rt
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand
 from blasdx.emulator.translate import Emitter, Writer
@@ -35,8 +36,8 @@ def _form(w: Writer, i: Instruction) -> Form:
     rest = frozenset(mods - set(_MODES) - {"ftz", "sat", "relu"})
     packed = kind.endswith("x2")
     element = kind.removesuffix("x2")
-    if element == "f64" and (mode != "rn" or mods & {"ftz", "sat"}):
-        raise w.refuse("directed rounding of f64")
+    if element == "f64" and mods & {"ftz", "sat"}:
+        raise w.refuse(".ftz or .sat on f64")
     # .ftz on f16 flushes subnormals of that format; no code generator emits it, so it is refused rather than guessed.
     if "ftz" in mods and element != "f32":
         raise w.refuse(".ftz on 16-bit floats")
@@ -57,32 +58,45 @@ def _plain(w: Writer, f: Form, *allowed: str) -> None:
 def _add_sub(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f)
-    _apply(w, f, rt.add(f.kind, f.mode, f.ftz, f.sat, i.base == "sub"), *w.operands(3))
+    function = rt.add(f.kind, f.mode, f.ftz, f.sat, i.base == "sub")
+    if f.kind == "f64" and f.mode != "rn":
+        function = directed.arithmetic64("add", f.mode, i.base == "sub")
+    _apply(w, f, function, *w.operands(3))
 
 
 def _mul(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f)
-    _apply(w, f, rt.multiply(f.kind, f.mode, f.ftz, f.sat), *w.operands(3))
+    function = rt.multiply(f.kind, f.mode, f.ftz, f.sat)
+    if f.kind == "f64" and f.mode != "rn":
+        function = directed.arithmetic64("mul", f.mode)
+    _apply(w, f, function, *w.operands(3))
 
 
 def _fma(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f)
-    _apply(w, f, rt.fused_multiply_add(f.kind, f.mode, f.ftz, f.sat, f.relu), *w.operands(4))
+    function = rt.fused_multiply_add(f.kind, f.mode, f.ftz, f.sat, f.relu)
+    if f.kind == "f64" and f.mode != "rn":
+        function = directed.arithmetic64("fma", f.mode)
+    _apply(w, f, function, *w.operands(4))
 
 
 def _divide(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f, "full", "approx")
-    _apply(w, f, rt.divide(f.kind, f.mode, f.ftz), *w.operands(3))
+    function = rt.divide(f.kind, f.mode, f.ftz)
+    if f.kind == "f64" and f.mode != "rn":
+        function = directed.arithmetic64("div", f.mode)
+    _apply(w, f, function, *w.operands(3))
 
 
 def _unary(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f, "approx")
     if f.mode != "rn" and i.base in ("rcp", "sqrt"):
-        raise w.refuse("directed rounding")
+        _apply(w, f, directed.root(i.base, f.kind, f.mode, f.ftz), *w.operands(2))
+        return
     _apply(w, f, rt.unary(i.base, f.kind, f.mode, f.ftz), *w.operands(2))
 
 

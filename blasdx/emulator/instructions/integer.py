@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blasdx.emulator import integers as rt
-from blasdx.emulator.ir import TYPE_BITS, Instruction
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand
 from blasdx.emulator.translate import Emitter, Writer
 
 _INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -39,13 +39,21 @@ def _add_sub(w: Writer, i: Instruction) -> None:
 
 
 def _with_carry(w: Writer, i: Instruction, *, carry_in: bool, carry_out: bool) -> None:
-    """add.cc, addc, sub.cc, subc: the carry lives with the running lanes."""
+    """add.cc, addc, sub.cc, subc."""
     d, a, b = w.operands(3)
     bits, _ = integer_type(w, i.mods[-1])
-    if i.guard is not None:
+    _sum_with_carry(
+        w, d, w.read(a, bits), w.read(b, bits), bits, carry_in, carry_out, subtract=i.base.startswith("sub")
+    )
+
+
+def _sum_with_carry(
+    w: Writer, d: Operand, a: str, b: str, bits: int, carry_in: bool, carry_out: bool, *, subtract: bool
+) -> None:
+    """The carry lives with the running lanes."""
+    if w.ins.guard is not None:
         raise w.refuse("guarded carry arithmetic")
-    function = rt.carry(bits, i.base.startswith("sub"))
-    result = w.temp(w.call(function, w.read(a, bits), w.read(b, bits), "w.carry" if carry_in else "0"))
+    result = w.temp(w.call(rt.carry(bits, subtract), a, b, "w.carry" if carry_in else "0"))
     w.write(d, f"{result}[0]", bits)
     if carry_out:
         w.line(f"w.carry = {result}[1]")
@@ -73,7 +81,24 @@ def _mul(w: Writer, i: Instruction) -> None:
             raise w.refuse()
 
 
+def _mad_with_carry(w: Writer, i: Instruction) -> None:
+    """mad.cc and madc: the product's upper or lower half is added like by add.cc and addc."""
+    d, a, b, c = w.operands(4)
+    bits, signed = integer_type(w, i.mods[-1])
+    if i.mods[:-1] not in (("lo",), ("hi",), ("lo", "cc"), ("hi", "cc")) or bits < 32:
+        raise w.refuse()
+    x, y = w.read(a, bits), w.read(b, bits)
+    if i.mods[0] == "hi":
+        product = w.temp(w.call(rt.multiply_high(bits, signed), x, y))
+    else:
+        product = w.wrapped(f"{x} * {y}", bits)
+    _sum_with_carry(w, d, product, w.read(c, bits), bits, i.base == "madc", "cc" in i.mods, subtract=False)
+
+
 def _mad(w: Writer, i: Instruction) -> None:
+    if "cc" in i.mods:
+        _mad_with_carry(w, i)
+        return
     d, a, b, c = w.operands(4)
     bits, signed = integer_type(w, i.mods[-1])
     x, y = w.read(a, bits), w.read(b, bits)
@@ -98,8 +123,11 @@ def _mul24(w: Writer, i: Instruction) -> None:
     if bits != 32 or i.mods[:-1] not in (("lo",), ("hi",)):
         raise w.refuse()
     d, a, b, *c = w.operands(3 if i.base == "mul24" else 4)
-    extend = "sign_extend" if signed else "zero_extend"
-    x, y = (f"{extend}({w.read(o, 32)}, 24, 32)" if signed else f"({w.read(o, 32)} & 0xFFFFFF)" for o in (a, b))
+    if signed:
+        shifted = (w.wrapped(f"{w.read(o, 32)} << 8", 32) for o in (a, b))
+        x, y = (w.call(rt.shift_right(32, True), v, "8") for v in shifted)
+    else:
+        x, y = (f"({w.read(o, 32)} & 0xFFFFFF)" for o in (a, b))
     product = w.temp(w.call(rt.multiply_wide(32, signed), x, y))
     shift = 16 if i.mods[0] == "hi" else 0
     part = w.temp(f"zero_extend({product} >> {shift}, 32, 32)")
@@ -176,6 +204,7 @@ SHARED: dict[str, Emitter] = {
 EMITTERS: dict[str, Emitter] = {
     "addc": _carry,
     "subc": _carry,
+    "madc": _mad_with_carry,
     "mad24": _mul24,
     "mul24": _mul24,
     "rem": _divide,

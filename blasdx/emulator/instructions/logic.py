@@ -114,10 +114,17 @@ def _permute(w: Writer, i: Instruction) -> None:
 
 
 def _logic3(w: Writer, i: Instruction) -> None:
-    if i.mods != ("b32",):
-        raise w.refuse("the form with a predicate result")
-    d, a, b, c, table = w.operands(5)
-    w.write(d, w.call(rt.logic3(w.static(table) & 0xFF), *(w.read(o, 32) for o in (a, b, c))), 32)
+    """lop3, also with ``d|p`` and a predicate that is joined to "any bit is set"."""
+    if i.mods == ("b32",):
+        d, a, b, c, table = w.operands(5)
+        w.write(d, w.call(rt.logic3(w.static(table) & 0xFF), *(w.read(o, 32) for o in (a, b, c))), 32)
+        return
+    if i.mods not in (("or", "b32"), ("and", "b32")):
+        raise w.refuse()
+    d, a, b, c, table, q = w.operands(6)
+    result = w.temp(w.call(rt.logic3(w.static(table) & 0xFF), *(w.read(o, 32) for o in (a, b, c))))
+    joined = w.temp(f"({result} != 0) {_SYMBOLS[i.mods[0]]} {w.read(q, 1)}")
+    w.write_pair(d, result, 32, joined, 1)
 
 
 def _mask(w: Writer, i: Instruction) -> None:

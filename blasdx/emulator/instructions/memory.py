@@ -127,7 +127,8 @@ def _compare_and_swap(bits: int) -> integers.Operation:
     return operation
 
 
-def _wrapping(w: Writer, name: str, bits: int) -> integers.Operation:
+def wrapping(w: Writer, name: str, bits: int) -> integers.Operation:
+    """inc and dec."""
     if bits != 32:
         raise w.refuse()
     full = 0xFFFFFFFF
@@ -165,7 +166,7 @@ def _update(w: Writer, name: str, kind: str) -> integers.Operation:
     if name in ("min", "max"):
         return integers.extreme(bits, kind[0] == "s", name == "max")
     if name in ("inc", "dec"):
-        return _wrapping(w, name, bits)
+        return wrapping(w, name, bits)
     raise w.refuse()
 
 
