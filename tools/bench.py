@@ -27,7 +27,7 @@ import torch
 
 import blasdx as dx
 
-SHAPES = [
+SHAPES: list[tuple[int, ...]] = [
     (8192, 8192, 8192),
     (4096, 4096, 4096),
     (2048, 2048, 2048),
@@ -36,6 +36,7 @@ SHAPES = [
     (16384, 1024, 1024),
     (128, 4096, 7168),
     (64, 7168, 2048),
+    (256, 256, 256, 256),  # batches, M, N, K
 ]
 TILES = [  # (M, N, K), BlockDim, BlocksPerCluster
     ((128, 256, 64), 256, (1, 1)),
@@ -80,7 +81,7 @@ class Row(TypedDict):
 class Result(TypedDict):
     """One shape's figures."""
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     cublas: int
     ours: list[Row]
 
@@ -89,24 +90,30 @@ def median_ratio(base: list[float], times: list[float]) -> float:
     return statistics.median(b / t for b, t in zip(base, times, strict=True))
 
 
-def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> Result:
-    m, n, k = shape
+def measure(shape: tuple[int, ...], gemms: list[dx.Gemm], rounds: int) -> Result:
+    *batches, m, n, k = shape
+    count = batches[0] if batches else 1
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = max(2, min(64, -(-3 * l2 // (2 * (m * k + n * k + m * n)))))
-    a = [torch.randn(m, k, device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
-    b = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
-    out = [torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
+    sets = max(2, min(64, -(-3 * l2 // (2 * count * (m * k + n * k + m * n)))))
+
+    def random(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(*batches, rows, columns, device="cuda", dtype=torch.bfloat16)
+
+    a = [random(m, k) for _ in range(sets)]
+    b = [random(n, k) for _ in range(sets)]
+    out = [torch.full((*batches, m, n), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
     views = [tuple(map(cupy.from_dlpack, operands)) for operands in zip(a, b, out, strict=True)]
-    reference = a[0].float() @ b[0].float().T
-    repeats = max(4, min(200, int(4e-3 / (2 * m * n * k / 600e12))))
+    reference = a[0].float() @ b[0].float().mT
+    operations = 2 * count * m * n * k
+    repeats = max(4, min(200, int(4e-3 / (operations / 600e12))))
     stream = torch.cuda.Stream()
 
     def library(i: int) -> None:
-        torch.matmul(a[i], b[i].T, out=out[i])
+        torch.matmul(a[i], b[i].mT, out=out[i])
 
     def ours(gemm: dx.Gemm) -> Callable[[int], None]:
         def call(i: int) -> None:
-            gemm(views[i][0], views[i][1].T, out=views[i][2], stream=stream)
+            gemm(views[i][0], views[i][1].swapaxes(-1, -2), out=views[i][2], stream=stream)
 
         return call
 
@@ -136,7 +143,7 @@ def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> R
             torch.cuda.synchronize()
             if turn >= 2:  # clocks and caches warm
                 taken.append(start.elapsed_time(end) / repeats)
-    tflops = [2 * m * n * k / statistics.median(taken) / 1e9 for taken in times]
+    tflops = [operations / statistics.median(taken) / 1e9 for taken in times]
     return {
         "shape": shape,
         "cublas": round(tflops[0]),
@@ -149,11 +156,11 @@ def measure(shape: tuple[int, int, int], gemms: list[dx.Gemm], rounds: int) -> R
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shapes", nargs="*", help="MxNxK; the documented table when left out")
+    parser.add_argument("shapes", nargs="*", help="MxNxK or BxMxNxK; the documented table when left out")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    shapes = [(m, n, k) for m, n, k in (map(int, text.split("x")) for text in options.shapes)] or SHAPES
+    shapes = [tuple(map(int, text.split("x"))) for text in options.shapes] or SHAPES
     gemms = [dx.Gemm(compiled(*tile), "cuda") for tile in TILES]
     results = []
     for shape in shapes:
