@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blasdx.emulator import access, memory
+from blasdx.emulator import access, memory, tensormap_edit
 from blasdx.emulator.asynchronous import Operation
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.groups import CopyGroups
@@ -39,6 +39,8 @@ def read_map(w: Path, address: int) -> TensorMap:
         raise EmulationError(f"a tensor map cannot lie in {space} memory")
     if at < region.start or at + 128 > region.stop:
         raise region.outside(at, 128)
+    if w.machine.edited_maps:
+        tensormap_edit.check_acquired(w, at)
     first = at - region.origin
     return TensorMap.from_bytes(region.data[first : first + 128].tobytes())
 

@@ -83,7 +83,7 @@ class Machine:
         self.clusters: list[Cluster] = []
         self.active = 0
         self.ctas_started = 0
-        self.serial = 0
+        self.edited_maps: dict[int, set[Any]] = {}  # address: warps that acquired it since
         self.patience = PATIENCE
         self._timeouts = (-1, 0)
         self._last_event = (0, 0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blasdx.emulator import matrix, tensor_memory
-from blasdx.emulator.errors import EmulationError
+from blasdx.emulator.errors import DecodeError, EmulationError
 from blasdx.emulator.instruction import InstructionDescriptor, check_operand, decode_instruction
 from blasdx.emulator.lanes import Value, lane_value, lanes_of, spread
 from blasdx.emulator.numerics import Factor, arithmetic, multiply
@@ -103,6 +103,17 @@ def _allocated(cta: Cta, column: int, columns: int, what: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- mma
+
+
+def zero_columns(w: Path, descriptor: Value, mask: int) -> None:
+    """The zero-column mask of tcgen05.mma.ws: only the one that keeps all columns."""
+    for lane in lanes_of(mask):
+        if bits := int(lane_value(descriptor, lane)):
+            raise DecodeError(
+                f"tcgen05.mma.ws with zero-column mask {bits:#x}: only 0 (keep all columns) is emulated, because which "
+                "columns the spans of the descriptor name is not established"
+            )
+    del w
 
 
 @dataclass(frozen=True)
@@ -329,6 +340,11 @@ def shift(w: Path, group: int, address: Value, mask: int, line: int) -> None:
         if first % 32:
             raise EmulationError(f"tcgen05.shift at lane {first}; a multiple of 32 is needed")
         ctas = pair_of(w, group)
+        if w.monitor is not None:
+            agent = w.monitor.issue(w.warp.agent, "shift", line, stream=_stream(w))
+            found = tensor_memory.mask_of(0xFF & ~((1 << first // 16) - 1), column, 8)
+            for cta in ctas:
+                w.monitor.access(agent, "tensor", cta.number, found, write=True, proxy="tensor", line=line)
 
         def action(ctas: list[Cta] = ctas, first: int = first, column: int = column) -> None:
             for cta in ctas:
@@ -352,6 +368,15 @@ def load(w: Path, shape: str, count: int, packed: bool, half: int, address: Valu
     if w.monitor is not None:
         w.warp.loads.append(_note(w, "tcgen05.ld", shape, count, packed, half, lane, column, line))
     return list(tensor_memory.load(w.cta.tensor_memory, found, lane, column, packed=packed))
+
+
+def fold(registers: Sequence[Value], function: Callable[..., Value], absolute: bool) -> Value:
+    """The reduction of tcgen05.ld.red over the registers of a thread."""
+    values = [value & 0x7FFFFFFF for value in registers] if absolute else list(registers)
+    result = values[0]
+    for value in values[1:]:
+        result = function(result, value)
+    return result
 
 
 def _note(

@@ -12,6 +12,7 @@ from blasdx.emulator.instructions import (
     logic,
     memory,
     mma,
+    remote,
     tensor,
     warpgroup,
 )
@@ -26,6 +27,7 @@ EMITTERS: dict[str, Emitter] = {
     **conversion.EMITTERS,
     **control.EMITTERS,
     **memory.EMITTERS,
+    **remote.EMITTERS,
     **barriers.EMITTERS,
     **copies.EMITTERS,
     **mma.EMITTERS,

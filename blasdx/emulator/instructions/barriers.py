@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blasdx.emulator import synchronisation as rt
+from blasdx.emulator import tensormap_edit
 from blasdx.emulator.instructions.memory import address, space_of
 from blasdx.emulator.ir import Instruction, Sink
 from blasdx.emulator.translate import Emitter, Writer
@@ -112,6 +113,11 @@ def _arrive(w: Writer, i: Instruction, drop: bool, extra: set[str], space: str, 
 
 def _fence(w: Writer, i: Instruction) -> None:
     mods = i.mods
+    if mods[:3] == ("proxy", "tensormap::generic", "acquire"):
+        where, size = w.operands(2)
+        if w.static(size) != tensormap_edit.BYTES:
+            raise w.malformed("the size is 128")
+        w.effect(w.call(tensormap_edit.acquire, "w", address(w, where, "generic"), "$m"))
     kind = ""
     if mods[0] == "proxy" and any(m.startswith("async") for m in mods):
         kind = "proxy.async"

@@ -142,7 +142,7 @@ def wrapping(w: Writer, name: str, bits: int) -> integers.Operation:
     return increment if name == "inc" else decrement
 
 
-def _update(w: Writer, name: str, kind: str) -> integers.Operation:
+def update(w: Writer, name: str, kind: str) -> integers.Operation:
     """new = f(old, operand) of an atomic."""
     bits = TYPE_BITS[kind]
     mask = (1 << bits) - 1
@@ -194,7 +194,7 @@ def _atomic(w: Writer, i: Instruction) -> None:
     if any(len(c) != count for c in columns):
         raise w.malformed(f"vectors of {count} elements are needed")
     values = ", ".join("(" + ", ".join(w.read(c[k], bits) for c in columns) + ",)" for k in range(count))
-    call = w.call(rt.atomic, "w", repr(space), where, str(bits // 8), f"({values},)", w.bind(_update(w, name, kind)),
+    call = w.call(rt.atomic, "w", repr(space), where, str(bits // 8), f"({values},)", w.bind(update(w, name, kind)),
                   "$m", str(i.line), repr(_order(i)))  # fmt: skip
     if d is None:
         w.effect(call)

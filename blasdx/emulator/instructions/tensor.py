@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from blasdx.emulator import synchronisation
+from blasdx.emulator import floats, integers, synchronisation
 from blasdx.emulator import tensor_core as rt
 from blasdx.emulator.instructions.memory import address, space_of
 from blasdx.emulator.ir import Imm, Instruction, Mem, Operand, Reg, Vec
@@ -13,6 +13,7 @@ from blasdx.emulator.translate import Emitter, Writer, vector
 _COLLECTORS = frozenset(
     f"collector::{x}::{y}" for x in ("a", "b", "b0", "b1", "b2", "b3") for y in ("fill", "use", "lastuse", "discard")
 )
+_REDUCING = ("sm_103a", "sm_103f", "sm_107a", "sm_107f", "sm_110a", "sm_110f")
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
 
 
@@ -87,7 +88,11 @@ def _mma(w: Writer, i: Instruction) -> None:
         if not 0 <= shift <= 15 or kind not in ("f16", "tf32"):
             raise w.malformed("scale-input-d is 0 to 15 and for kinds f16 and tf32 only")
     if rest:
-        raise w.refuse("a zero-column mask")
+        columns = w.read(rest.pop(0), 64)
+        if columns != "0":
+            w.effect(w.call(rt.zero_columns, "w", columns, "$m"))
+    if rest:
+        raise w.malformed("too many operands")
     form = rt.MmaForm(kind, group, ws, in_tensor_memory, _scale_vector(w, kind, mods), w.target, shift)
     a_source = _tensor_address(w, a) if in_tensor_memory else w.read(a, 64)
     w.effect(w.call(rt.mma, "w", w.bind(form), _tensor_address(w, d), a_source, w.read(b, 64), w.read(idesc, 32),
@@ -153,7 +158,39 @@ def _access(w: Writer, i: Instruction) -> tuple[str, int, bool]:
     return shape, count, packing in i.mods
 
 
+def _load_reduced(w: Writer, i: Instruction) -> None:
+    """ld.red: the columns, and their smallest or largest in one more register."""
+    if w.target not in _REDUCING:
+        raise w.refuse(f"ld.red does not exist on {w.target}")
+    mods = tuple(m for m in i.mods if m not in ("red", "min", "max", "abs", "NaN", "f32", "u32", "s32"))
+    kind = next((m for m in i.mods if m in ("f32", "u32", "s32")), "")
+    name = next((m for m in i.mods if m in ("min", "max")), "")
+    plain = Instruction(i.base, (*mods, "b32"), i.operands, i.guard, i.line, i.source)
+    shape, count, packed = _access(w, plain)
+    if not kind or not name or packed or count < 2 or shape not in ("32x32b", "16x32bx2"):
+        raise w.refuse()
+    if kind != "f32" and {"abs", "NaN"} & set(i.mods):
+        raise w.refuse()
+    d, reduced, source, *half = w.operands(3, 4)
+    second = w.static(half[0]) if half else 0
+    targets = vector(d)
+    if len(targets) != count:
+        raise w.malformed(f"{len(targets)} destination registers, {count} needed")
+    call = w.call(rt.load, "w", repr(shape), str(count), "False", str(second), _tensor_address(w, source), str(i.line))
+    found = w.loaded(call, count)
+    for k, target in enumerate(targets):
+        w.write(target, f"{found}[{k}]", 32)
+    if kind == "f32":
+        function = floats.extreme("f32", name == "max", "NaN" in i.mods)
+    else:
+        function = integers.extreme(32, kind == "s32", name == "max")
+    w.write(reduced, w.call(rt.fold, found, w.bind(function), str("abs" in i.mods)), 32)
+
+
 def _load(w: Writer, i: Instruction) -> None:
+    if "red" in i.mods:
+        _load_reduced(w, i)
+        return
     shape, count, packed = _access(w, i)
     d, source, *half = w.operands(2, 3)
     second = w.static(half[0]) if half else 0
