@@ -41,10 +41,21 @@ def note_shared(w: Path, address: Value, mask: int, width: int, write: bool, lin
         return
     rank = (int(address) if address.__class__ is not np.ndarray else int(address[lanes_of(mask)[0]])) >> 24
     cta = w.cta if rank == w.cta.rank else w.cta.peer(rank)
+    touched = granules(address, mask, width)
+    if write:
+        for offset in monitor.barriers_in(cta.number, touched):
+            _check_barrier(w, address, mask, width, offset, line)
     monitor.access(
-        w.warp.agent, "shared", cta.number, granules(address, mask, width), write=write, proxy="generic", line=line,
-        mode=mode,
+        w.warp.agent, "shared", cta.number, touched, write=write, proxy="generic", line=line, mode=mode
     )  # fmt: skip
+
+
+def _check_barrier(w: Path, address: Value, mask: int, width: int, offset: int, line: int) -> None:
+    """Report a store to the eight bytes of a live mbarrier."""
+    starts = {int(lane_value(address, lane)) & 0xFFFFFF for lane in lanes_of(mask)}
+    if w.monitor is not None and any(start < offset + 8 and start + width > offset for start in starts):
+        text = f"{w.warp.name} writes over the mbarrier at {offset:#x}; mbarrier.inval is needed before"
+        w.monitor.report("error", "mbarrier-overwritten", text, (line,))
 
 
 def _local(w: Path, address: Value, mask: int) -> tuple[Value, Region]:

@@ -67,6 +67,7 @@ class _Cta:
         self.components: list[int] = []
         self.barriers: dict[int, tuple[Warp, int, int]] = {}  # offset: initialising warp, its epoch, line
         self.barriers_seen: set[tuple[int, int]] = set()  # component of the user, offset
+        self.barrier_mask = 0  # granules that hold barriers
         self.columns = 0  # allocated, as bits
         self.freed = 0
 
@@ -205,6 +206,9 @@ class Monitor(Findings):
         clock = who.clock if isinstance(who, Warp) else who.start
         if space == "tensor":
             self._check_allocated(state, new)
+        elif write and mask & state.barrier_mask and proxy == "async" and mode != "atomic":
+            text = f"{self._who(new)} writes {wording.place(space, mask & state.barrier_mask)}, where an mbarrier lies"
+            self.report("error", "mbarrier-overwritten", text, (line,))
         side = _SIDES[proxy == "generic", write]
         memory = state.memories[space]
         if not mask & memory.written and (side == "async reads" or mode == "accumulate"):
@@ -409,7 +413,21 @@ class Monitor(Findings):
         """mbarrier.init by `agent`; using it from elsewhere wants fence.mbarrier_init and a thread sync between."""
         warp, state = self._warp(agent), self._ctas[cta]
         state.barriers[offset] = (warp, warp.epoch, line)
+        state.barrier_mask |= 1 << (offset >> 4)
         state.barriers_seen = {seen for seen in state.barriers_seen if seen[1] != offset}
+
+    def drop_barrier(self, cta: int, offset: int) -> None:
+        """mbarrier.inval: the place is ordinary memory again."""
+        state = self._ctas[cta]
+        state.barriers.pop(offset, None)
+        state.barrier_mask = sum({1 << (at >> 4) for at in state.barriers})
+
+    def barriers_in(self, cta: int, mask: int) -> list[int]:
+        """Offsets of the barriers in these granules."""
+        state = self._ctas.get(cta)
+        if state is None or not mask & state.barrier_mask:
+            return []
+        return [offset for offset in state.barriers if mask >> (offset >> 4) & 1]
 
     def use_barrier(self, agent: int, cta: int, offset: int, line: int) -> None:
         """An mbarrier is used (arrive, expect_tx, wait, or handed to an asynchronous operation) by `agent`."""

@@ -205,6 +205,8 @@ def invalidate(w: Path, address: Value, generic: bool, mask: int, line: int) -> 
         if barrier.waiters:
             raise EmulationError(f"mbarrier.inval of {barrier}, which warps are waiting for")
         del w.cta.barriers[barrier.offset]
+        if w.monitor is not None:
+            w.monitor.drop_barrier(barrier.cta, barrier.offset)
 
 
 def expect(w: Path, address: Value, generic: bool, count: Value, mask: int, line: int) -> None:

@@ -32,7 +32,8 @@ def test_values_and_bytes_arrive_in_the_neighbour(name: str, kind: str, schedule
         f"mov.u32 %r9, box; mad.lo.u32 %r9, %t, {size}, %r9; cvt.u64.u32 %d9, %t; st.shared.b{8 * size} [%r9], "
         f"{'%d9' if size == 8 else '%t'};\n"
         "setp.ne.u32 %q0, %t, 0; @%q0 bra READY; mbarrier.init.shared::cta.b64 [signal], 1;\n"
-        f"fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [signal], {32 * size};\nREADY:\n"
+        "fence.mbarrier_init.release.cluster;\n"
+        f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [signal], {32 * size};\nREADY:\n"
         "fence.proxy.async.shared::cta; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
         "xor.b32 %r8, %rank, 1; mapa.shared::cluster.u32 %r7, %r9, %r8; mov.u32 %r6, signal;\n"
         "mapa.shared::cluster.u32 %r6, %r6, %r8; mad.lo.u32 %r2, %rank, 1000, %t; add.u32 %r2, %r2, 7;\n"
@@ -136,7 +137,21 @@ def test_a_map_built_in_shared_memory_is_the_drivers_and_loads(schedule: str) ->
 
 @pytest.mark.parametrize(
     ("element", "name"),
-    enumerate("u8 u16 u32 s32 u64 s64 f16 f32 f32_ftz f64 bf16 tf32 tf32_ftz".split()),
+    [
+        (0, "u8"),
+        (1, "u16"),
+        (2, "u32"),
+        (3, "s32"),
+        (4, "u64"),
+        (5, "s64"),
+        (6, "f16"),
+        (7, "f32"),
+        (8, "f32_ftz"),
+        (9, "f64"),
+        (10, "bf16"),
+        (11, "tf32"),
+        (12, "tf32_ftz"),
+    ],
 )
 def test_element_types_have_the_codes_of_the_instruction(element: int, name: str) -> None:
     text = kernel(BUILD.replace("ELEMENT", str(element)).replace("SWIZZLE", "0").replace("FILL", "0"), 2,
