@@ -9,13 +9,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from cuda.bindings import nvjitlink
 
-from blasdx.emulator import EmulationError, GlobalMemory, LaunchResult, Module
+from blasdx.emulator import GlobalMemory, LaunchResult, Module
 
-# A form that the emulator refuses so far; docs/emulator.md lists them.
-OPEN = pytest.mark.xfail(raises=(EmulationError, AssertionError), strict=False, reason="not supported yet")
 HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.families import OPEN, Case, check, kernel, launch
+from tests.emulator.families import Case, check, kernel, launch
 
 LANES = 64
 
@@ -130,7 +130,6 @@ def test_an_indexed_branch_takes_each_lane_its_way() -> None:
     np.testing.assert_array_equal(got, np.choose(t % 4, [np.full(LANES, 100), np.full(LANES, 200), t + 300, t * t]))
 
 
-@OPEN
 def test_calls_pass_values_and_divergent_lanes_return_together() -> None:
     module = (
         ".func (.param .b32 out) power(.param .b32 base, .param .b32 times)\n{\n.reg .b32 %x, %n, %y; .reg .pred %p;\n"

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.emulator.families import OPEN, Case, check, corner_words
+from tests.emulator.families import Case, check, corner_words
 
 LANES = 128
 
@@ -160,7 +160,6 @@ def test_tf32_rounds_away_from_zero_on_ties() -> None:
     check({"a": words[~inf][:96]}, [Case("cvt.rna.tf32.f32 %d, %a;", want[~inf][:96])])
 
 
-@OPEN
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_pairs_of_8_bit_floats(name: str) -> None:
     a, b = values(11), values(12)
@@ -177,7 +176,6 @@ def test_pairs_of_8_bit_floats(name: str) -> None:
     check({"a": pairs[fine][:count]}, [Case(f"cvt.rn.f16x2.{name}x2 %d, %a;", want[:count])])
 
 
-@OPEN
 @pytest.mark.parametrize("name", ["e2m3", "e3m2"])
 def test_pairs_of_6_bit_floats(name: str) -> None:
     a, b = (np.where(np.isnan(values(s)), np.float32(1), values(s)) for s in (13, 14))
@@ -188,7 +186,6 @@ def test_pairs_of_6_bit_floats(name: str) -> None:
     check({"a": pairs}, [Case(f"cvt.rn.f16x2.{name}x2 %d, %a;", back)])
 
 
-@OPEN
 def test_pairs_of_4_bit_floats_fill_a_byte() -> None:
     a, b = (np.where(np.isnan(values(s)), np.float32(1), values(s)) for s in (15, 16))
     low, high = (codes(convert(v, "e2m1", "rn", satfinite=True), 0).astype(np.uint16) for v in (a, b))
@@ -200,7 +197,6 @@ def test_pairs_of_4_bit_floats_fill_a_byte() -> None:
     check({"a": packed}, [Case(".reg .b8 %z; cvt.u8.u16 %z, %a; cvt.rn.f16x2.e2m1x2 %d, %z;", want)])
 
 
-@OPEN
 def test_scale_factors_are_powers_of_two() -> None:
     exponents = np.random.default_rng(17).integers(-120, 120, LANES)
     a = np.ldexp(np.float32(1.25), exponents).astype(np.float32)
@@ -241,7 +237,6 @@ def test_between_integers_and_to_floats(source: str) -> None:
     check({"a": words}, cases)
 
 
-@OPEN
 @pytest.mark.parametrize("source", ["s16", "u16", "s32", "u32", "s64", "u64"])
 def test_integers_to_f64(source: str) -> None:
     bits = int(source[1:])
@@ -376,7 +371,6 @@ def test_subnormals_nan_and_signs_of_f32() -> None:
     check({"a": a, "b": b}, cases)
 
 
-@OPEN
 @pytest.mark.parametrize("kind", ["s16", "u16", "s8", "u8"])
 def test_packing_with_saturation(kind: str) -> None:
     a, b, c = (corner_words(32, LANES, seed).view(np.int32) for seed in (51, 52, 53))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blasdx.emulator import DeadlockError, EmulationError, GlobalMemory, HazardError, TensorMap
-from tests.emulator.families import OPEN, kernel, launch
+from tests.emulator.families import kernel, launch
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
 SHARED = ".shared .align 1024 .b8 box[8192]; .shared .align 8 .b64 bar; .shared .align 8 .b64 bar2;"
@@ -134,8 +134,8 @@ def test_bulk_copies_there_and_back(schedule: str) -> None:
     ("add", "u32", np.uint32), ("add", "s32", np.int32), ("min", "s32", np.int32), ("max", "u64", np.uint64),
     ("and", "b32", np.uint32), ("or", "b64", np.uint64), ("xor", "b32", np.uint32), ("add", "f32", np.float32),
     ("add", "f64", np.float64), ("min", "f16", np.float16), ("add.noftz", "f16", np.float16),
-    pytest.param("inc", "u32", np.uint32, marks=OPEN),
-    pytest.param("dec", "u32", np.uint32, marks=OPEN),
+    ("inc", "u32", np.uint32),
+    ("dec", "u32", np.uint32),
 ])  # fmt: skip
 def test_bulk_reductions(name: str, kind: str, dtype: type) -> None:
     body = setup() + (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.emulator.families import OPEN, Case, check, corner_words
+from tests.emulator.families import Case, check, corner_words
 
 LANES = 128
 A, B, C = (corner_words(32, LANES, seed) for seed in (1, 2, 3))
@@ -87,7 +87,6 @@ def test_arithmetic(bits: int, sign: bool) -> None:
     check({**inputs(bits), "e": b1}, cases)
 
 
-@OPEN
 @pytest.mark.parametrize("sign", [False, True])
 def test_24_bit_products(sign: bool) -> None:
     kind = f"{'s' if sign else 'u'}32"
@@ -117,7 +116,6 @@ def test_carries_travel_through_the_condition_code(bits: int) -> None:
     )  # fmt: skip
 
 
-@OPEN
 @pytest.mark.parametrize("bits", [32, 64])
 def test_carries_of_products(bits: int) -> None:
     a, b, c = OPERANDS[bits]
