@@ -143,9 +143,10 @@ class EncodedLaunch:
     def __init__(self, device: Gpu, function: Any, launch: Launch, *, block_dim: int, shared_bytes: int) -> None:
         self._gpu = device
         self._function = function
-        self._parameters = [
-            _Map(one) if isinstance(one, TensorMapArgument) else _Struct(one) for one in launch.arguments
-        ]
+        with device.current():  # a thread that has not used CUDA yet has no context, and encoding needs one
+            self._parameters = [
+                _Map(one) if isinstance(one, TensorMapArgument) else _Struct(one) for one in launch.arguments
+            ]
         self._pointers = (ctypes.c_void_p * len(self._parameters))(*(one.pointer for one in self._parameters))
         self._pointer = ctypes.addressof(self._pointers)
         self._config = _config(launch, block_dim, shared_bytes)

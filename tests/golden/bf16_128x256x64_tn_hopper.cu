@@ -460,9 +460,11 @@ __device__ u64 index_of(const Tiles::Place& at, u64 ld, u64 batch) {
   return at.batch * batch + at.row * ld + at.column;
 }
 
-// Whether TMA can write C: its address and strides have to be multiples of 16 bytes.
+// Whether TMA can write C: its address and strides have to be multiples of 16 bytes, and so have its rows, because a store
+// clips them in units of 16 bytes: what follows a row would be overwritten up to there.
 __device__ bool is_bulk_storable(const Problem& problem) {
-  return (reinterpret_cast<u64>(problem.out) | (problem.out_ld | problem.out_batch) * sizeof(Output)) % 16 == 0;
+  const u64 bytes = (problem.out_ld | problem.out_batch | problem.n) * sizeof(Output);
+  return (reinterpret_cast<u64>(problem.out) | bytes) % 16 == 0;
 }
 
 // Visits every element of a chunk that lies inside the m x n output, neighbours in memory by neighbouring threads.
