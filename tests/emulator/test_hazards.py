@@ -15,6 +15,7 @@ from blasdx.emulator.hazards import Monitor
 
 STAGE = 0xFF  # granules of one stage of the toy
 CTA = 0
+BARRIERS = 0x10000  # behind all data
 
 
 def describe(line: int) -> str:
@@ -65,10 +66,10 @@ class Toy:
         m.add_cta(CTA, "CTA 0")
         self.tma, self.mma = m.add_warp(CTA, 5, "warp 5"), m.add_warp(CTA, 4, "warp 4")
         self.epilogue = [m.add_warp(CTA, w, f"warp {w}") for w in range(4)]
-        self.full = [Barrier(8 * s, 1) for s in range(self.stages)]
-        self.empty = [Barrier(64 + 8 * s, 1) for s in range(self.stages)]
-        self.acc_full = [Barrier(128 + 8 * a, 1) for a in range(2)]
-        self.acc_empty = [Barrier(192 + 8 * a, 4) for a in range(2)]
+        self.full = [Barrier(BARRIERS + 8 * s, 1) for s in range(self.stages)]
+        self.empty = [Barrier(BARRIERS + 64 + 8 * s, 1) for s in range(self.stages)]
+        self.acc_full = [Barrier(BARRIERS + 128 + 8 * a, 1) for a in range(2)]
+        self.acc_empty = [Barrier(BARRIERS + 192 + 8 * a, 4) for a in range(2)]
         self.pending: list[tuple[Callable[[], None], bool]] = []
         self.stored = 0
         self.left = 0
