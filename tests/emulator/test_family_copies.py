@@ -355,6 +355,41 @@ def test_bulk_copy_to_a_peer(schedule: str) -> None:
     np.testing.assert_array_equal(out, [np.arange(32) + 100, np.arange(32)])
 
 
+def test_no_launch_is_ever_cancelled() -> None:
+    body = setup() + (
+        "@%q30 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], 16;\n"
+        "@%q30 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r20], [%r21];\n"
+        + wait()
+        + "ld.shared.b128 %x0, [%r20]; clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %q1, %x0;\n"
+        "selp.u32 %r1, 1, 2, %q1; st.global.u32 [%p0], %r1;"
+    )
+    out = np.zeros(1, np.uint32)
+    launch(kernel(body, declarations=SHARED), out)
+    assert out[0] == 2
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_loads_of_a_pair_signal_the_leaders_barrier(schedule: str) -> None:
+    """The barrier's address without the lowest bit of the rank is the even CTA's; it counts both CTAs' bytes."""
+    body = setup(cluster=True) + (
+        "setp.eq.and.u32 %q1, %rank, 0, %q30; and.b32 %r1, %r21, 0xFEFFFFFF;\n"
+        "@%q1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], 128;\n"
+        "@%q30 cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes [%r20],"
+        " [%d40, {0, %rank}], [%r1];\nsetp.ne.u32 %q2, %rank, 0; @%q2 bra OVER;\n"
+        + wait()
+        + "OVER:\n"
+        + CLUSTER_SYNC
+        + "mad.lo.u32 %r2, %l, 4, %r20; ld.shared.u32 %r3, [%r2]; mad.lo.u32 %r4, %rank, 32, %t;"
+        " mad.wide.u32 %d1, %r4, 4, %p1; setp.lt.u32 %q3, %l, 16; @%q3 st.global.u32 [%d1], %r3;"
+    )
+    x = np.arange(32, dtype=np.uint32).reshape(2, 16)
+    memory = GlobalMemory()
+    m = TensorMap(memory.upload(x), dtype="u32", dims=[16, 2], strides_bytes=[64], box=[16, 1])
+    out = np.zeros((2, 32), np.uint32)
+    launch(map_kernel(body), m, out, memory=memory, grid=2, cluster=2, schedule=schedule)
+    np.testing.assert_array_equal(out[:, :16], x)
+
+
 # ---------------------------------------------------------------------------------------------------- hazards
 
 LOAD = (

@@ -118,6 +118,36 @@ def test_small_floats_lie_in_padded_rows(element: str) -> None:
     np.testing.assert_array_equal(decoded(rows_of(got[0], m, n), "f32"), product(x, y))
 
 
+def test_mn_major_tf32_lies_in_atoms_of_32_bytes() -> None:
+    m, n, depth = 128, 64, 8
+
+    def atoms(codes: np.ndarray) -> Operand:
+        rows = len(codes)
+        r, k = np.indices(codes.shape)
+        leading, stride = 128 * depth, 512
+        offset = r * 4 % 128 + r * 4 // 128 * leading + k % 4 * 128 + k // 4 * stride
+        place = offset ^ (offset >> 7 & 3) << 5
+        image = np.zeros(rows * depth, np.float32)
+        image[place // 4] = codes
+        descriptor = leading >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
+        return Operand(image.view(np.uint8), descriptor, (0,))
+
+    x, y = draw(m, depth, "tf32", 21), draw(n, depth, "tf32", 22)
+    got = Tensor((atoms(x), atoms(y)), idesc("tf32", "tf32", "f32", m, n, 3 << 15)).run(mma("tf32", 1))
+    np.testing.assert_array_equal(decoded(rows_of(got[0], m, n), "f32"), product(x, y))
+
+
+def test_two_accumulators_of_64_rows_share_their_columns() -> None:
+    m, n = 64, 16
+    x, y = draw(m, 16, "bf16", 23), draw(n, 16, "bf16", 24)
+    text = "add.u32 %r41, %r30, 0x100000;\n" + mma("f16", 1) + "\n" + mma("f16", 1).replace("[%r30]", "[%r41]")
+    bits = idesc("bf16", "bf16", "f32", m, n)
+    got = Tensor((operand(x, "32B"), operand(y, "32B")), bits).run(text, read=n)[0]
+    for half in (0, 16):
+        words = got[np.arange(m) // 16 * 32 + np.arange(m) % 16 + half]
+        np.testing.assert_array_equal(decoded(words, "f32"), product(x, y))
+
+
 def test_input_d_is_taken_or_ignored_and_operands_are_negated() -> None:
     m, n = 128, 16
     x, y = draw(m, 16, "bf16", 7), draw(n, 16, "bf16", 8)

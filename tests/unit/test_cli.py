@@ -19,7 +19,7 @@ from blasdx.cli.text import descriptor_from_text
 
 SMALL = TILE.replace("Size(128,256,64)", "Size(64,64,64)")
 SLOW_PATH = TILE.replace("BlockDim(128)", "BlockDim(256)")
-COMMANDS = ("check", "render", "compile", "sass", "run", "selftest", "env")
+COMMANDS = ("check", "render", "compile", "sass", "run", "emulate", "selftest", "env")
 
 
 def blasdx(*arguments: object) -> Result:
