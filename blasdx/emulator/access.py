@@ -9,7 +9,7 @@ import numpy as np
 
 from blasdx.emulator import memory
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_index, lane_value, lanes_of, spread
+from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_index, lane_value, lanes_of, merged, spread
 from blasdx.emulator.memory import Region
 from blasdx.emulator.warp import Path
 from blasdx.emulator.windows import GLOBAL_START, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -99,15 +99,8 @@ def split_spaces(address: Value, mask: int) -> list[int]:
 
 def _merged(parts: list[tuple[int, Any]], bits: int, count: int) -> Any:
     """What several sets of lanes loaded, as one value, or one for each element."""
-    columns = [[(mask, found if count == 1 else found[k]) for mask, found in parts] for k in range(count)]
-    merged = []
-    for column in columns:
-        out = np.array(spread(column[0][1], bits))
-        for mask, value in column[1:]:
-            chosen = list(lanes_of(mask))
-            out[chosen] = spread(value, bits)[chosen]
-        merged.append(out)
-    return merged[0] if count == 1 else merged
+    columns = [merged([(mask, found if count == 1 else found[k]) for mask, found in parts], bits) for k in range(count)]
+    return columns[0] if count == 1 else columns
 
 
 def generic(address: Value, mask: int) -> tuple[str, Value]:

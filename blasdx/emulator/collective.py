@@ -9,21 +9,121 @@ import numpy as np
 
 from blasdx.emulator import floats
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import FULL, WARP, Value, lane_value, lanes_of, mask_array, mask_bits, spread, to_signed
-from blasdx.emulator.warp import Path
+from blasdx.emulator.lanes import (
+    FULL,
+    WARP,
+    Value,
+    lane_value,
+    lanes_of,
+    mask_array,
+    mask_bits,
+    merged,
+    spread,
+    to_signed,
+)
+from blasdx.emulator.warp import Path, Wait, Warp
 
 _LANES = np.arange(WARP)
 
 
-def members_of(w: Path, members: Value, mask: int) -> int:
-    """The participating lanes; all of them have to be here."""
-    wanted = lane_value(members, lanes_of(mask)[0]) & w.warp.alive
-    if wanted & ~w.mask:
-        raise EmulationError(
-            f"{w.warp.name}: lanes {wanted & ~w.mask:#010x} of the member mask are not here "
-            f"(running lanes: {w.mask:#010x}); lanes that wait for each other across branches are not supported"
-        )
-    return int(wanted)
+class Group:
+    """Lanes of a warp that take part, whichever paths they are on."""
+
+    def __init__(self, warp: Warp, mask: int) -> None:
+        self.warp = warp
+        self.mask = mask
+
+
+Compute = Callable[..., Any]
+"""``compute(group, *values, members)``: one result for each destination."""
+
+
+class Meeting:
+    """A path that waits in a ``.sync`` instruction for members of the mask that are elsewhere."""
+
+    __slots__ = ("done", "path", "values")
+
+    def __init__(self, path: Path, values: tuple[Value, ...]) -> None:
+        self.path = path
+        self.values = values
+        self.done = False
+
+
+class Place:
+    """One ``.sync`` instruction with one member mask, where paths of a warp meet."""
+
+    def __init__(self, compute: Compute, bits: tuple[int, ...], members: int, targets: tuple[int | None, ...]) -> None:
+        self.compute = compute
+        self.bits = bits
+        self.members = members
+        self.targets = targets
+        self.waiting: list[Meeting] = []
+
+
+def meet(
+    w: Path,
+    compute: Compute,
+    values: tuple[Value, ...],
+    bits: tuple[int, ...],
+    members: Value,
+    targets: tuple[int | None, ...],
+    following: int,
+    line: int,
+) -> int | None:
+    """Execute a ``.sync`` instruction once all its members that have not exited are there."""
+    wanted = int(lane_value(members, lanes_of(w.mask)[0]))
+    if not wanted & w.warp.alive & ~w.mask:
+        _deliver(w, compute(w, *values, wanted), targets)
+        return following
+    # bar.warp.sync lets lanes meet wherever they are; everything else is about one instruction.
+    key = (w.pc if targets else -1, wanted)
+    place = w.warp.meetings.setdefault(key, Place(compute, bits, wanted, targets))
+    meeting = Meeting(w, values)
+    place.waiting.append(meeting)
+    check(w.warp, w)
+
+    def text() -> str:
+        here = 0
+        for each in place.waiting:
+            here |= each.path.mask
+        return f"lanes {wanted & w.warp.alive & ~here:#010x}, which a .sync instruction names and which are elsewhere"
+
+    return w.suspend(Wait(text, lambda: meeting.done, line), following)
+
+
+def check(warp: Warp, running: Path | None = None) -> None:
+    """Let paths go on whose members have all come or exited."""
+    for key, place in list(warp.meetings.items()):
+        mask = 0
+        for meeting in place.waiting:
+            mask |= meeting.path.mask
+        if place.members & warp.alive & ~mask:
+            continue
+        del warp.meetings[key]
+        columns = zip(*(meeting.values for meeting in place.waiting), strict=True)
+        values = [
+            merged([(m.path.mask, v) for m, v in zip(place.waiting, column, strict=True)], bits)
+            for column, bits in zip(columns, place.bits, strict=True)
+        ]
+        results = place.compute(Group(warp, mask), *values, place.members)
+        for meeting in place.waiting:
+            meeting.done = True
+            _deliver(meeting.path, results, place.targets)
+            if meeting.path is not running:
+                meeting.path.machine.retry(meeting.path)
+
+
+def _deliver(w: Path, results: tuple[Value, ...], targets: tuple[int | None, ...]) -> None:
+    single = not w.mask & (w.mask - 1)
+    for target, value in zip(targets, results, strict=True):
+        if target is not None:
+            w.regs[target] = lane_value(value, w.mask.bit_length() - 1) if single else value
+
+
+def nothing(group: Group, members: int) -> tuple[()]:
+    """bar.warp.sync."""
+    del group, members
+    return ()
 
 
 def elect(w: Path, members: Value, mask: int) -> tuple[Value, Value]:
@@ -37,7 +137,7 @@ def elect(w: Path, members: Value, mask: int) -> tuple[Value, Value]:
     return leader, leader == _LANES
 
 
-def shuffle(w: Path, mode: str, a: Value, b: Value, c: Value, members: Value, mask: int) -> tuple[Value, Value]:
+def shuffle(mode: str, w: Group, a: Value, b: Value, c: Value, members: int) -> tuple[Value, Value]:
     """shfl.sync (PTX ISA 9.7.9.6)."""
     if mode == "idx" and a.__class__ is not np.ndarray and b.__class__ is int and c == 31:
         return a, True
@@ -62,7 +162,7 @@ def shuffle(w: Path, mode: str, a: Value, b: Value, c: Value, members: Value, ma
         inside = source <= limit
     source = np.where(inside, source, lane)
     values = spread(a, 32)
-    running = mask_array(mask)
+    running = mask_array(w.mask)
     if not running[source[running] & 31].all():
         raise EmulationError(f"{w.warp.name}: shfl.sync reads from a lane that does not take part")
     result = values[source & 31]
@@ -70,28 +170,28 @@ def shuffle(w: Path, mode: str, a: Value, b: Value, c: Value, members: Value, ma
         only = w.mask.bit_length() - 1
         return lane_value(result, only), bool(inside[only])
     if mode == "idx" and b.__class__ is int and (segment == 0).all():
-        only = lanes_of(mask)[0]
+        only = lanes_of(w.mask)[0]
         if inside[only]:
             return lane_value(result, only), True
     return result, inside
 
 
-def vote(w: Path, mode: str, predicate: Value, members: Value, mask: int) -> Value:
+def vote(mode: str, w: Group, predicate: Value, members: int) -> tuple[Value]:
     """vote.sync."""
-    wanted = members_of(w, members, mask)
+    wanted = members & w.warp.alive
     true = mask_bits(predicate) & wanted
     if mode == "ballot":
-        return true
+        return (true,)
     if mode == "all":
-        return true == wanted
+        return (true == wanted,)
     if mode == "any":
-        return true != 0
-    return true in (0, wanted)
+        return (true != 0,)
+    return (true in (0, wanted),)
 
 
-def match(w: Path, mode: str, value: Value, members: Value, mask: int) -> tuple[Value, Value]:
+def match(mode: str, w: Group, value: Value, members: int) -> tuple[Value, Value]:
     """match.any / match.all."""
-    wanted = members_of(w, members, mask)
+    wanted = members & w.warp.alive
     if value.__class__ is not np.ndarray:
         return wanted, True
     lanes = lanes_of(wanted)
@@ -105,18 +205,18 @@ def match(w: Path, mode: str, value: Value, members: Value, mask: int) -> tuple[
     return out, True
 
 
-def reduce(w: Path, name: str, kind: str, value: Value, members: Value, mask: int) -> Value:
+def reduce(name: str, kind: str, w: Group, value: Value, members: int) -> tuple[Value]:
     """redux.sync."""
-    wanted = members_of(w, members, mask)
+    wanted = members & w.warp.alive
     found = [int(lane_value(value, lane)) for lane in lanes_of(wanted)]
     if kind.endswith("f32"):
         function = floats.extreme("f32", name == "max", "NaN" in kind)
         if "abs" in kind:
             found = [v & 0x7FFFFFFF for v in found]
-        return _fold(found, function)
+        return (_fold(found, function),)
     if name in ("min", "max") and kind == "s32":
         signed = [to_signed(v, 32) for v in found]
-        return (min(signed) if name == "min" else max(signed)) & FULL
+        return ((min(signed) if name == "min" else max(signed)) & FULL,)
     functions: dict[str, Callable[[int, int], int]] = {
         "add": lambda x, y: (x + y) & FULL,
         "min": min,
@@ -125,7 +225,7 @@ def reduce(w: Path, name: str, kind: str, value: Value, members: Value, mask: in
         "or": lambda x, y: x | y,
         "xor": lambda x, y: x ^ y,
     }
-    return _fold(found, functions[name])
+    return (_fold(found, functions[name]),)
 
 
 def _fold(values: list[int], function: Callable[..., Any]) -> int:

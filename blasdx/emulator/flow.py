@@ -137,7 +137,9 @@ def may_wait(instruction: Instruction) -> bool:
     """Whether the instruction can suspend a warp (or wants the scheduler to look at others first)."""
     base, mods = instruction.base, instruction.mods
     if base in ("bar", "barrier"):
-        return "arrive" not in mods and "warp" not in mods
+        return "arrive" not in mods
+    if base in ("shfl", "vote", "match", "redux"):
+        return True  # for lanes on other paths
     if base == "mbarrier":
         return mods[0] in ("try_wait", "test_wait")
     if base == "tcgen05":

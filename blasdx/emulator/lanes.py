@@ -99,6 +99,18 @@ def place(old: Value, lane: int, value: Value, bits: int) -> Value:
     return array
 
 
+def merged(parts: list[tuple[int, Value]], bits: int) -> Value:
+    """One value of what disjoint sets of lanes, given as masks, hold."""
+    first = parts[0][1]
+    if all(value.__class__ is not np.ndarray and value == first for _, value in parts):
+        return first
+    out = np.array(spread(first, bits))
+    for mask, value in parts[1:]:
+        chosen = lane_index(mask)
+        out[chosen] = spread(value, bits)[chosen]
+    return out
+
+
 def uniform(value: Value, mask: int) -> Value | None:
     """The common value of the lanes in `mask`, or None when they differ."""
     if value.__class__ is not np.ndarray:

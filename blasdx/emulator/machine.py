@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blasdx.emulator import register_pool, wgmma
+from blasdx.emulator import collective, register_pool, wgmma
 from blasdx.emulator.asynchronous import Operation, Queue, Schedule
 from blasdx.emulator.errors import DeadlockError, EmulationError, LivelockError
 from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.memory import GlobalMemory, Region
 from blasdx.emulator.resident import Cluster, Cta
 from blasdx.emulator.trace import Stats, TraceEvent
-from blasdx.emulator.warp import Join, Path, Wait
+from blasdx.emulator.warp import Join, Path, Wait, Warp
 
 if TYPE_CHECKING:
     from blasdx.emulator.hazards import Monitor
@@ -360,6 +360,10 @@ class Machine:
         for path in waiters:
             if path.wait is not None and not self.retry(path):
                 barrier.waiters.append(path)
+
+    def meet(self, warp: Warp) -> None:
+        """Lanes have exited: others may not have to wait for them any more."""
+        collective.check(warp)
 
     def check_named(self, cta: Cta, number: int) -> None:
         """Release a named barrier when everybody it waits for has arrived or exited."""

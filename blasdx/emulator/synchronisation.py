@@ -126,11 +126,6 @@ def bar_reduce(
     return _bar(w, number, count, following, line, (name, destination, predicate))
 
 
-def warp_sync(w: Path, members: Value, line: int) -> None:
-    """bar.warp.sync: the lanes of a path are in step, and memory is sequential, so there is nothing to wait for."""
-    del w, members, line
-
-
 # ---------------------------------------------------------------------------------------------------- cluster
 
 

@@ -61,6 +61,7 @@ class Warp:
         self.loads: list[int] = []
         self.stores: list[int] = []
         self.local: Region | None = None
+        self.meetings: dict[tuple[int, int], Any] = {}  # collective.Place, by block and member mask
         self.wgmma: Any = None  # wgmma.Issuer
         self.registers = 0  # a thread, for setmaxnreg
 
@@ -260,6 +261,8 @@ class Path:
                 resumed = True
             join = join.parent
         self.machine.events += 1
+        if warp.meetings:
+            self.machine.meet(warp)
         self.cta.lanes_left()
 
     def revive(self, join: Join) -> None:

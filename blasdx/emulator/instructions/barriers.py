@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from blasdx.emulator import collective, tensormap_edit
 from blasdx.emulator import synchronisation as rt
-from blasdx.emulator import tensormap_edit
+from blasdx.emulator.instructions.control import meet
 from blasdx.emulator.instructions.memory import address, space_of
 from blasdx.emulator.ir import Instruction, Sink
 from blasdx.emulator.translate import Emitter, Writer
@@ -47,7 +48,7 @@ def _bar(w: Writer, i: Instruction) -> None:
                        w.read(predicate, 1), "$next", str(i.line))
             )  # fmt: skip
         case ["warp", "sync"]:
-            w.effect(w.call(rt.warp_sync, "w", w.read(w.operands(1)[0], 32), str(i.line)))
+            meet(w, i, collective.nothing, (), w.operands(1)[0], ())
         case ["cluster", "arrive", *rest] if set(rest) <= {"release", "relaxed"}:
             w.effect(w.call(rt.cluster_arrive, "w", str(i.line)))
         case ["cluster", "wait", *rest] if set(rest) <= {"acquire"}:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from blasdx.emulator import collective as rt
 from blasdx.emulator import floats
-from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair, Reg, Sink
 from blasdx.emulator.translate import Emitter, Writer
 from blasdx.emulator.windows import GENERIC
 
@@ -106,15 +108,43 @@ def _elect(w: Writer, i: Instruction) -> None:
         raise w.refuse()
 
 
+def meet(
+    w: Writer,
+    i: Instruction,
+    compute: rt.Compute,
+    values: tuple[tuple[Operand, int], ...],
+    members: Operand,
+    targets: tuple[tuple[Operand, int], ...],
+) -> None:
+    """A ``.sync`` instruction: operands and destinations with their widths. It ends its block."""
+    indices: list[int | None] = []
+    for target, bits in targets:
+        if isinstance(target, Sink):
+            indices.append(None)
+        elif isinstance(target, Reg) and target.bits == bits:
+            indices.append(target.index)
+        else:
+            raise w.malformed(f"a destination of {bits} bit(s) is needed")
+    texts = "".join(w.read(operand, bits) + ", " for operand, bits in values)
+    widths = tuple(bits for _, bits in values)
+    w.line(w.call(rt.meet, "w", w.bind(compute), f"({texts})", repr(widths), w.read(members, 32),
+                  repr(tuple(indices)), "$next", str(i.line)))  # fmt: skip
+
+
+def _pair(target: Operand) -> tuple[tuple[Operand, int], ...]:
+    """``d|p`` or ``d``."""
+    if isinstance(target, Pair):
+        return ((target.first, 32), (target.second, 1))
+    return ((target, 32), (Sink(), 1))
+
+
 def _shfl(w: Writer, i: Instruction) -> None:
     match i.mods:
         case ("sync", ("up" | "down" | "bfly" | "idx") as mode, "b32"):
             target, a, b, c, members = w.operands(5)
         case _:
             raise w.refuse("only shfl.sync exists on these targets")
-    arguments = ", ".join(w.read(o, 32) for o in (a, b, c, members))
-    both = w.loaded(w.call(rt.shuffle, "w", repr(mode), arguments, "$m"), 2)
-    w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
+    meet(w, i, partial(rt.shuffle, mode), ((a, 32), (b, 32), (c, 32)), members, _pair(target))
 
 
 def _vote(w: Writer, i: Instruction) -> None:
@@ -126,7 +156,7 @@ def _vote(w: Writer, i: Instruction) -> None:
             bits = 32
         case _:
             raise w.refuse()
-    w.write(d, w.loaded(w.call(rt.vote, "w", repr(i.mods[1]), w.read(p, 1), w.read(members, 32), "$m")), bits)
+    meet(w, i, partial(rt.vote, i.mods[1]), ((p, 1),), members, ((d, bits),))
 
 
 def _match(w: Writer, i: Instruction) -> None:
@@ -136,8 +166,7 @@ def _match(w: Writer, i: Instruction) -> None:
             bits = TYPE_BITS[kind]
         case _:
             raise w.refuse()
-    both = w.loaded(w.call(rt.match, "w", repr(mode), w.read(a, bits), w.read(members, 32), "$m"), 2)
-    w.write_pair(target, f"{both}[0]", 32, f"{both}[1]", 1)
+    meet(w, i, partial(rt.match, mode), ((a, bits),), members, _pair(target))
 
 
 def _redux(w: Writer, i: Instruction) -> None:
@@ -151,8 +180,7 @@ def _redux(w: Writer, i: Instruction) -> None:
             pass
         case _:
             raise w.refuse()
-    name, kind = i.mods[1], ".".join(i.mods[2:])
-    w.write(d, w.loaded(w.call(rt.reduce, "w", repr(name), repr(kind), w.read(a, 32), w.read(members, 32), "$m")), 32)
+    meet(w, i, partial(rt.reduce, i.mods[1], ".".join(i.mods[2:])), ((a, 32),), members, ((d, 32),))
 
 
 def _activemask(w: Writer, i: Instruction) -> None:
