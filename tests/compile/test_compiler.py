@@ -161,7 +161,7 @@ def test_require_says_what_is_there_instead(source):
 
 def test_a_kernel_with_other_mmas_than_planned_is_not_proven(source):
     kernel = dx.compile(source)
-    mma = source.plan.mma.model_copy(update={"steps": 5})
+    mma = source.plan.mma.model_copy(update={"unrolled": 5})
     promised = kernel.model_copy(update={"source": retarget(source, mma=mma)})
     with pytest.raises(SassError, match="12 instructions matching UTCHMMA, wanted 15"):
         promised.prove()
