@@ -1,6 +1,6 @@
 """A launch's time line in the Trace Event Format, which Perfetto and chrome://tracing open.
 
-One process a CTA, one thread a track: warps, the copy engine, the tensor core, barriers. An executed warp-instruction
+One process a CTA, one thread a track: warps with their waits, the copy engine, the tensor core. An executed warp-instruction
 of the launch is one microsecond. Operations of one engine overlap: those that do get threads of their own.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from blasdx.emulator import TraceEvent
 
 _TRACK = re.compile(r"cta (\d+) (.+)")
+_OPCODE = re.compile(r"\b(?:mbarrier|barrier|bar|cp|tcgen05|wgmma|griddepcontrol)\.[a-z0-9_]+")
 _ORDER = ("warp", "tma", "cp.async", "tensor core", "mbarrier")
 
 
@@ -41,9 +42,12 @@ def chrome_trace(events: Sequence[TraceEvent], ptx: str, names: Mapping[str, str
         ends[row] = event.start + duration
         thread = threads.setdefault((cta, track, row), len(threads) + 1)
         text = lines[event.line - 1].strip() if 0 < event.line <= len(lines) else ""
+        name = _named(event.name, names)
+        if event.name == "wait" and (opcode := _OPCODE.search(text)):
+            name = f"wait: {opcode[0]}"
         out.append(
             {
-                "ph": "X", "name": _named(event.name, names), "cat": track.split(" ")[0], "ts": event.start,
+                "ph": "X", "name": name, "cat": track.split(" ")[0], "ts": event.start,
                 "dur": duration, "pid": cta, "tid": thread, "args": {"ptx line": event.line, "ptx": text},
             }
         )  # fmt: skip

@@ -117,6 +117,7 @@ def test_the_trace_is_a_time_line(folder: Path) -> None:
     (load,) = [e for e in spans if e["name"].startswith("tma-load")]
     assert "cp.async.bulk.tensor.2d" in load["args"]["ptx"]
     assert load["dur"] > 0
+    assert any(e["name"].startswith("wait") and "mbarrier" in e["name"] for e in spans)
     # Spans of one thread do not overlap: the format allows nesting only.
     for key in threads:
         own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if (e["pid"], e["tid"]) == key)
