@@ -9,7 +9,7 @@ import numpy as np
 
 from blasdx.emulator import memory
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import DTYPES, LANES, Value, lane_index, lane_value, lanes_of, merged, spread
+from blasdx.emulator.lanes import DTYPES, FULL, LANES, Value, lane_index, lane_value, lanes_of, merged, spread
 from blasdx.emulator.memory import Region
 from blasdx.emulator.warp import Path
 from blasdx.emulator.windows import GLOBAL_START, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -88,6 +88,9 @@ def _resolve(w: Path, space: str, address: Value, mask: int) -> tuple[str, Value
 def split_spaces(address: Value, mask: int) -> list[int]:
     """Lanes by the state space of their generic addresses; empty when all lie in one."""
     if address.__class__ is not np.ndarray:
+        return []
+    tops = (address if mask == FULL else address[lane_index(mask)]) >> np.uint64(32)
+    if (tops == tops[0]).all():
         return []
     tops = (address >> np.uint64(32)).astype(np.int64)
     tops[tops >= GLOBAL_START >> 32] = GLOBAL_START >> 32

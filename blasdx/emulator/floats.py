@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -152,43 +153,58 @@ def _inputs(kind: str, ftz: bool) -> Callable[[Array], Array]:
     return read
 
 
+@lru_cache(maxsize=1024)
+def _scalar32(bits: int) -> Any:
+    return np.array(bits, np.uint32).view(np.float32)[()]
+
+
+def _plain32(function: Callable[[Array, Array], Array]) -> Operation:
+    """An f32 operation that NumPy rounds as PTX does; most float code of a GEMM is this, so it is kept short."""
+
+    def operation(a: Value, b: Value) -> Value:
+        x = a.view(np.float32) if a.__class__ is np.ndarray else _scalar32(a)
+        y = b.view(np.float32) if b.__class__ is np.ndarray else _scalar32(b)
+        value = function(x, y)
+        if value.__class__ is not np.ndarray:
+            return int(value.view(np.uint32)) if value == value else _CANONICAL_NAN["f32"]
+        # A NaN anywhere makes the sum of squares one; nothing else does.
+        total = value.dot(value)
+        bits = value.view(np.uint32)
+        return bits if total == total else np.where(np.isnan(value), _ONE32, bits)
+
+    return operation
+
+
 @cache
 def add(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False, subtract: bool = False) -> Operation:
     """add and sub."""
     bits = FLOAT_BITS[kind]
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, sat, False)
+    if kind == "f32" and mode == "rn" and not ftz and not sat:
+        return _plain32(np.subtract if subtract else np.add)
 
     @lanewise(bits)
     def operation(a: Array, b: Array) -> Array:
         if kind == "f64":
             x, y = a.view(np.float64), b.view(np.float64)
             return (x - y if subtract else x + y).view(np.uint64)
-        if kind == "f32" and mode == "rn" and not ftz and not sat:
-            x, y = a.view(np.float32), b.view(np.float32)
-            return _nan32(x - y if subtract else x + y)
         y = read(b)
         return finish(round_odd(*two_sum(read(a), -y if subtract else y)))
 
     return operation
 
 
-def _nan32(value: Array) -> Array:
-    bits: Array = value.view(np.uint32)
-    largest = np.maximum.reduce(value)
-    return np.where(np.isnan(value), _ONE32, bits) if largest != largest else bits
-
-
 @cache
 def multiply(kind: str, mode: str = "rn", ftz: bool = False, sat: bool = False) -> Operation:
     """mul."""
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, sat, False)
+    if kind == "f32" and mode == "rn" and not ftz and not sat:
+        return _plain32(np.multiply)
 
     @lanewise(FLOAT_BITS[kind])
     def operation(a: Array, b: Array) -> Array:
         if kind == "f64":
             return (a.view(np.float64) * b.view(np.float64)).view(np.uint64)
-        if kind == "f32" and mode == "rn" and not ftz and not sat:
-            return _nan32(a.view(np.float32) * b.view(np.float32))
         return finish(read(a) * read(b))
 
     return operation

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.ir import FunctionBody, Instruction, Mem, Not, Operand, Pair, Reg, Sym, Vec
 
@@ -342,14 +344,15 @@ def _find_live(blocks: list[Block]) -> None:
     gen = [0] * len(blocks)
     kill = [0] * len(blocks)
     for block in blocks:
-        used = killed = 0
+        used: set[int] = set()
+        killed: set[int] = set()
         for instruction in [*block.body, *([block.ending] if block.ending else [])]:
             uses, kills = uses_and_kills(instruction)
-            used |= sum(1 << u for u in uses) & ~killed
-            killed |= sum(1 << k for k in kills)
-        if block.skip is not None:
-            used |= (1 << block.skip[0].index) & ~killed
-        gen[block.number], kill[block.number] = used, killed
+            used |= uses - killed
+            killed |= kills
+        if block.skip is not None and block.skip[0].index not in killed:
+            used.add(block.skip[0].index)
+        gen[block.number], kill[block.number] = _bits(used), _bits(killed)
     live_in = [0] * len(blocks)
     live_out = [0] * len(blocks)
     predecessors: list[list[int]] = [[] for _ in blocks]
@@ -377,6 +380,13 @@ def _find_live(blocks: list[Block]) -> None:
         block.live_out = _members(live_out[block.number])
 
 
+def _bits(members: set[int]) -> int:
+    digits = bytearray(max(members, default=0) // 8 + 1)
+    for member in members:
+        digits[member >> 3] |= 1 << (member & 7)
+    return int.from_bytes(digits, "little")
+
+
 def _members(bits: int) -> frozenset[int]:
-    text = bin(bits)[:1:-1]
-    return frozenset(i for i, c in enumerate(text) if c == "1")
+    digits = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    return frozenset(np.flatnonzero(np.unpackbits(digits, bitorder="little")).tolist())

@@ -207,11 +207,14 @@ _MAX = np.maximum.reduce
 
 def _offsets(region: Region, address: Array, width: int) -> Array | None:
     """Offsets in a region of accesses of `width` bytes, or None when some do not fit or are not aligned."""
-    offsets = address - region.origin  # unsigned: an address below the region becomes a very large offset
-    if int(_MAX(offsets)) > region.stop - region.origin - width or int(_OR(offsets)) & (width - 1):
+    offsets = address - region.start  # unsigned: an address below the region becomes a very large offset
+    most = region.stop - region.start - width
+    bits = int(_OR(offsets))
+    # All bits together are no less than the largest offset, and almost always small enough themselves.
+    if bits & (width - 1) or (bits > most and int(_MAX(offsets)) > most):
         return None
-    if region.start != region.origin and int(offsets.min()) < region.start - region.origin:
-        return None
+    if region.start != region.origin:
+        offsets += region.start - region.origin
     return offsets.view(np.int64) if offsets.itemsize == 8 else offsets
 
 

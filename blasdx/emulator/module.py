@@ -92,6 +92,7 @@ class Function:
     def __init__(self, text: ModuleText, program: Program) -> None:
         self._text = text
         self._program = program
+        self._sources: dict[int, tuple[int, int]] | None = None  # (file, line) of a PTX line
 
     @property
     def name(self) -> str:
@@ -222,7 +223,9 @@ class Function:
         return bytes(block), in_place
 
     def _describe_line(self, line: int) -> str:
-        source = next((i.source for i in self._program.body.instructions if i.line == line and i.source), None)
+        if self._sources is None:
+            self._sources = {i.line: i.source for i in self._program.body.instructions if i.source}
+        source = self._sources.get(line)
         if source is None:
             return f"PTX line {line}"
         name = self._text.files.get(source[0], "source").rsplit("/", 1)[-1]

@@ -130,6 +130,12 @@ def multiply(
         if c is not None:
             whole += decode(c, d)
         return encode(whole, d, saturate=saturate)
+    if d == "f32" and not shift and arithmetic.model == "exact":
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = _product(_scaled(a), _scaled(b))
+            if c is not None:
+                total += c.view(np.float32)
+            return _rounded32(total)
     added = None if c is None else decode(c if d != "f16" else c & np.uint32(0xFFFF), d)
     if added is not None and shift:
         added = np.ldexp(added, -shift)
@@ -141,6 +147,15 @@ def multiply(
         else:
             total = _hardware(a, b, added, d, arithmetic)
         return encode(total, d)
+
+
+def _rounded32(total: Floats) -> NDArray[np.uint32]:
+    """Words of f32, rounded to nearest even; NaN is canonical."""
+    words: NDArray[np.uint32] = total.astype(np.float32).view(np.uint32)
+    whole = total.sum()  # NaN when there is one (and for infinities of both signs)
+    if whole != whole:
+        words[np.isnan(total)] = 0x7FFFFFFF
+    return words
 
 
 # OpenBLAS hands products beyond this many multiplications to its threads, which wait for each other on a busy machine:

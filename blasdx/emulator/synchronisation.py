@@ -8,7 +8,7 @@ import numpy as np
 
 from blasdx.emulator import access
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import Value, lane_value, lanes_of, mask_bits
+from blasdx.emulator.lanes import FULL, Value, lane_index, lane_value, lanes_of, mask_bits
 from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.resident import Cta, NamedBarrier
 from blasdx.emulator.warp import Path, Wait
@@ -18,11 +18,11 @@ def one(value: Value, w: Path, what: str) -> int:
     """The value that all running lanes must agree on."""
     if value.__class__ is not np.ndarray:
         return int(value)
-    lanes = list(lanes_of(w.mask))
-    chosen = value[lanes]
-    if (chosen != chosen[0]).any():
+    chosen = value if w.mask == FULL else value[lane_index(w.mask)]
+    first = chosen[0]
+    if not (chosen == first).all():
         raise EmulationError(f"{what} differs between the lanes of {w.warp.name}")
-    return int(chosen[0])
+    return int(first)
 
 
 def shared_address(address: Value, generic: bool, mask: int) -> Value:
