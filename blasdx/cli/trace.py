@@ -1,7 +1,8 @@
 """A launch's time line in the Trace Event Format, which Perfetto and chrome://tracing open.
 
-One process a CTA, one thread a track: warps with their waits, the copy engine, the tensor core. An executed warp-instruction
-of the launch is one microsecond. Operations of one engine overlap: those that do get threads of their own.
+One process a CTA, one thread a track: warps with their waits, the copy engine, the tensor core. An executed
+warp-instruction of the launch is one microsecond. Operations of one engine overlap: those that do get threads of
+their own.
 """
 
 from __future__ import annotations
