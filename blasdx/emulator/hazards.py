@@ -20,7 +20,8 @@ from itertools import count
 from typing import Literal
 
 from blasdx.emulator import wording
-from blasdx.emulator.findings import Findings, Hazard, Severity
+from blasdx.emulator.contracts import Contracts, Cta
+from blasdx.emulator.findings import Hazard, Severity
 from blasdx.emulator.ordering import (
     BEFORE_FENCE,
     CONSUMER_FENCE,
@@ -33,7 +34,7 @@ from blasdx.emulator.ordering import (
     Warp,
     join,
 )
-from blasdx.emulator.records import CONFLICTS, Memory, Record, Side
+from blasdx.emulator.records import CONFLICTS, Record, Side
 from blasdx.emulator.verdicts import verdicts
 
 __all__ = ["Hazard", "Monitor", "Severity"]
@@ -55,24 +56,7 @@ _SIDES: dict[tuple[bool, bool], Side] = {
 }
 
 
-class _Cta:
-    """What the monitor keeps of a CTA."""
-
-    def __init__(self, cluster: Hashable, dropped: Callable[[Record], None]) -> None:
-        self.cluster = cluster
-        self.memories: dict[Space, Memory] = {"shared": Memory(dropped), "tensor": Memory(dropped)}
-        self.warps: list[Warp] = []
-        self.agents: set[int] = set()
-        self.slots: list[tuple[int, int]] = []  # unused: component, last epoch
-        self.components: list[int] = []
-        self.barriers: dict[int, tuple[Warp, int, int]] = {}  # offset: initialising warp, its epoch, line
-        self.barriers_seen: set[tuple[int, int]] = set()  # component of the user, offset
-        self.barrier_mask = 0  # granules that hold barriers
-        self.columns = 0  # allocated, as bits
-        self.freed = 0
-
-
-class Monitor(Findings):
+class Monitor(Contracts):
     """Happens-before bookkeeping of one launch.
 
     Parameters
@@ -82,15 +66,12 @@ class Monitor(Findings):
     """
 
     def __init__(self, describe_line: Callable[[int], str]) -> None:
-        super().__init__()
-        self._describe = describe_line
+        super().__init__(describe_line)
         self._components = Components()
-        self._agents: dict[int, Warp | Operation] = {}
         self._numbers = count(1)
-        self._ctas: dict[int, _Cta] = {}
         self._streams: dict[Key, Stream] = {}
         self._keys: dict[Key, Clock] = {}
-        self._clusters: dict[Hashable, list[_Cta]] = {}
+        self._clusters: dict[Hashable, list[Cta]] = {}
         self._departed: dict[Hashable, Clock] = {}  # by cluster: what warps of CTAs that are gone knew
         self._writers: set[int] = set()  # components of warps: only they write through the generic proxy
 
@@ -109,7 +90,7 @@ class Monitor(Findings):
 
         Only CTAs of the same `cluster` can reach each other's memory; without one a CTA is a cluster of its own.
         """
-        state = _Cta(("alone", cta) if cluster is None else cluster, self._dropped)
+        state = Cta(("alone", cta) if cluster is None else cluster, self._dropped)
         self._ctas[cta] = state
         self._clusters.setdefault(state.cluster, []).append(state)
 
@@ -147,7 +128,7 @@ class Monitor(Findings):
         self._writers.difference_update(state.components)
         del self._ctas[cta]
 
-    def _check_exit(self, state: _Cta, name: str) -> None:
+    def _check_exit(self, state: Cta, name: str) -> None:
         """Copies that may still use the shared memory of a CTA that is gone.
 
         Production kernels leave their last stores behind; a load into memory that belongs to somebody else by then
@@ -167,12 +148,12 @@ class Monitor(Findings):
                 )
                 self.report(severity, f"exit-before-{does}-complete", text, (record.line,))
 
-    def _component(self, state: _Cta) -> int:
+    def _component(self, state: Cta) -> int:
         component = self._components.new()
         state.components.append(component)
         return component
 
-    def _number(self, agent: Warp | Operation, state: _Cta) -> int:
+    def _number(self, agent: Warp | Operation, state: Cta) -> int:
         number = next(self._numbers)
         self._agents[number] = agent
         state.agents.add(number)
@@ -180,7 +161,7 @@ class Monitor(Findings):
             agent.number = number
         return number
 
-    def _retire(self, operation: int, state: _Cta) -> None:
+    def _retire(self, operation: int, state: Cta) -> None:
         """Nothing will be said about this operation any more."""
         self._agents.pop(operation, None)
         state.agents.discard(operation)
@@ -234,7 +215,7 @@ class Monitor(Findings):
         )
         self.report("error", f"{space}-read-before-written", text, (new.line,))
 
-    def _observers(self, state: _Cta) -> Iterator[Warp]:
+    def _observers(self, state: Cta) -> Iterator[Warp]:
         """Warps that may access this CTA's memory later, or issue operations that do."""
         for each in self._clusters[state.cluster]:
             yield from each.warps
@@ -251,9 +232,6 @@ class Monitor(Findings):
             self.report(verdict.severity, verdict.kind, text, (old.line, new.line))
             if verdict.kind == "missing-tcgen05-fence-after":
                 new.warp.after = new.warp.snapshot()  # once for each wait that lacks it
-
-    def _who(self, record: Record) -> str:
-        return wording.who(record, self._describe)
 
     def _dropped(self, record: Record) -> None:
         """Free the slot of an operation without records."""
@@ -295,7 +273,7 @@ class Monitor(Findings):
         queue.open.append(self._number(operation, state))
         return operation.number
 
-    def _stream(self, key: Key, state: _Cta) -> Stream:
+    def _stream(self, key: Key, state: Cta) -> Stream:
         if key not in self._streams:
             self._streams[key] = Stream(self._component(state))
         return self._streams[key]
@@ -340,10 +318,6 @@ class Monitor(Findings):
             if warp is over.warp:
                 memory.hand_over(record, warp)
         self._retire(operation, self._ctas[over.warp.cta])
-
-    def _warp(self, agent: int) -> Warp:
-        found = self._agents[agent]
-        return found if isinstance(found, Warp) else found.warp
 
     # synchronisation
 
@@ -408,89 +382,3 @@ class Monitor(Findings):
         else:
             return
         warp.step()
-
-    def init_barrier(self, agent: int, cta: int, offset: int, line: int) -> None:
-        """mbarrier.init by `agent`; using it from elsewhere wants fence.mbarrier_init and a thread sync between."""
-        warp, state = self._warp(agent), self._ctas[cta]
-        state.barriers[offset] = (warp, warp.epoch, line)
-        state.barrier_mask |= 1 << (offset >> 4)
-        state.barriers_seen = {seen for seen in state.barriers_seen if seen[1] != offset}
-
-    def drop_barrier(self, cta: int, offset: int) -> None:
-        """mbarrier.inval: the place is ordinary memory again."""
-        state = self._ctas[cta]
-        state.barriers.pop(offset, None)
-        state.barrier_mask = sum({1 << (at >> 4) for at in state.barriers})
-
-    def barriers_in(self, cta: int, mask: int) -> list[int]:
-        """Offsets of the barriers in these granules."""
-        state = self._ctas.get(cta)
-        if state is None or not mask & state.barrier_mask:
-            return []
-        return [offset for offset in state.barriers if mask >> (offset >> 4) & 1]
-
-    def use_barrier(self, agent: int, cta: int, offset: int, line: int) -> None:
-        """An mbarrier is used (arrive, expect_tx, wait, or handed to an asynchronous operation) by `agent`."""
-        state = self._ctas.get(cta)
-        warp = self._warp(agent)
-        seen = (warp.component, offset)
-        if state is None or seen in state.barriers_seen or offset not in state.barriers:
-            return
-        state.barriers_seen.add(seen)
-        owner, epoch, init_line = state.barriers[offset]
-        if owner is warp:
-            return
-        text = f"{warp.name} ({self._describe(line)}) uses the mbarrier at {offset:#x}, which {owner.name} initialises "
-        text += f"({self._describe(init_line)}); "
-        if warp.clock.get(owner.component, 0) < epoch:
-            text += "nothing orders them: a bar.sync or cluster barrier is needed between"
-            self.report("error", "barrier-used-before-init", text, (init_line, line))
-        elif warp.clock.get(owner.component + INIT_FENCE, 0) < epoch:
-            text += "fence.mbarrier_init is missing between the initialisation and the barrier that publishes it"
-            self.report("warning", "missing-mbarrier-init-fence", text, (init_line, line))
-
-    # tensor memory
-
-    def allocate(self, agent: int, cta: int, column: int, columns: int, line: int) -> None:
-        """tcgen05.alloc gave `columns` columns from `column` on."""
-        bits = ((1 << columns) - 1) << column
-        self._ctas[cta].columns |= bits
-        self._ctas[cta].freed &= ~bits
-        self._ctas[cta].memories["tensor"].written &= ~wording.tensor_mask(bits)
-
-    def deallocate(self, agent: int, cta: int, column: int, columns: int, line: int) -> None:
-        """tcgen05.dealloc: warn when an access to the columns is not ordered before."""
-        state, warp = self._ctas[cta], self._warp(agent)
-        bits = ((1 << columns) - 1) << column
-        state.columns &= ~bits
-        state.freed |= bits
-        memory = state.memories["tensor"]
-        for side in ("async reads", "async writes"):
-            for old in memory.sides[side]:
-                if wording.tensor_columns(old.mask) & bits and not old.ordered(warp.clock):
-                    text = (
-                        f"{warp.name} ({self._describe(line)}) frees {wording.place('tensor', old.mask)}, which "
-                        f"{self._who(old)} may still use; {wording.cure(old)}"
-                    )
-                    self.report("warning", "tensor-freed-while-used", text, (old.line, line))
-
-    def _check_allocated(self, state: _Cta, new: Record) -> None:
-        missing = wording.tensor_columns(new.mask) & ~state.columns
-        if not missing:
-            return
-        text = f"{self._who(new)} accesses {wording.place('tensor', missing)}, "
-        if missing & ~state.freed:
-            self.report("error", "tensor-not-allocated", text + "which were never allocated", (new.line,))
-        else:
-            self.report("warning", "tensor-used-after-free", text + "which were freed before", (new.line,))
-
-    def registers_used_early(self, agent: int, load_line: int, line: int) -> None:
-        """A register loaded by tcgen05.ld is used before tcgen05.wait::ld (warning)."""
-
-        def text() -> str:
-            return (
-                f"{self._warp(agent).name} uses a register ({self._describe(line)}) of a tcgen05.ld "
-                f"({self._describe(load_line)}) before tcgen05.wait::ld"
-            )
-
-        self.report("warning", "tensor-load-registers-used-early", text, (load_line, line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blasdx.emulator import collective, register_pool, wgmma
+from blasdx.emulator import collective, register_pool, reports, wgmma
 from blasdx.emulator.asynchronous import Operation, Queue, Schedule
 from blasdx.emulator.errors import DeadlockError, EmulationError, LivelockError
 from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.memory import GlobalMemory, Region
 from blasdx.emulator.resident import Cluster, Cta
-from blasdx.emulator.trace import Stats, TraceEvent
+from blasdx.emulator.trace import TraceEvent
 from blasdx.emulator.warp import Join, Path, Wait, Warp
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class Machine:
         if (limit is not None and self.executed > limit) or (limit is None and quiet > QUIET):
             what = f"max_instructions = {limit} passed" if limit is not None else f"{quiet} instructions without effect"
             line = path.program.blocks[path.pc].line
-            raise LivelockError(f"{what}; {path.warp.name} runs at PTX line {line}\n{self.report()}")
+            raise LivelockError(f"{what}; {path.warp.name} runs at PTX line {line}\n{reports.state(self)}")
 
     # asynchronous operations
 
@@ -414,7 +414,7 @@ class Machine:
         self._timeouts = (self.events, rounds)
         timed = [path for path in self.waiting if path.wait is not None and path.wait.give_up is not None]
         if not timed or rounds >= 3:
-            raise DeadlockError("no warp can go on\n" + self.report())
+            raise DeadlockError("no warp can go on\n" + reports.state(self))
         for path in timed:
             wait = path.wait
             if wait is not None and wait.give_up is not None:
@@ -424,40 +424,3 @@ class Machine:
             for cta in cluster.ctas:
                 for barrier in cta.barriers.values():
                     barrier.waiters = [p for p in barrier.waiters if p.wait is not None]
-
-    def report(self) -> str:
-        """Every barrier and what each warp waits for."""
-        lines: list[str] = []
-        for cluster in self.clusters:
-            for cta in cluster.ctas:
-                if cta.done:
-                    continue
-                lines += [f"  {barrier}" for barrier in cta.barriers.values()]
-                lines += [
-                    f"  barrier {n} of CTA {cta.name}: {b.arrived} of "
-                    f"{cta.alive if b.expected is None else b.expected} threads"
-                    for n, b in cta.named.items()
-                    if b.arrived
-                ]
-        for path in self.waiting:
-            if path.wait is not None:
-                lines.append(
-                    f"  {path.warp.name} lanes {path.mask:#010x}: {path.wait.text()} (PTX line {path.wait.line})"
-                )
-        for path in [*self.ready, *self.polling]:
-            line = path.program.blocks[path.pc].line
-            lines.append(f"  {path.warp.name} lanes {path.mask:#010x}: running near PTX line {line}")
-        if self.active and self.config.grid != self.config.cluster:
-            lines.append(f"  {self.active} cluster(s) resident (sms={self.config.sms})")
-        return "\n".join(lines)
-
-    def stats(self, seconds: float) -> Stats:
-        """Counts so far."""
-        opcodes: Counter[str] = Counter()
-        for block, count in zip(self.program.blocks, self.counts, strict=True):
-            if count:
-                for instruction in block.body:
-                    opcodes[instruction.opcode] += count
-                if block.ending is not None:
-                    opcodes[block.ending.opcode] += count
-        return Stats(self.executed, dict(opcodes), dict(self.queue.counts), self.ctas_started, seconds)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blasdx.emulator import reports
 from blasdx.emulator.asynchronous import SCHEDULES, Schedule
 from blasdx.emulator.errors import EmulationError, HazardError
 from blasdx.emulator.hazards import Hazard, Monitor
@@ -173,7 +174,7 @@ class Function:
         hazards = monitor.hazards() if monitor is not None else ()
         if check is True and any(h.severity == "error" for h in hazards):
             raise HazardError(hazards)
-        return LaunchResult(hazards, machine.stats(time.perf_counter() - started), tuple(machine.trace))
+        return LaunchResult(hazards, reports.stats(machine, time.perf_counter() - started), tuple(machine.trace))
 
     def _config(
         self,

@@ -7,195 +7,30 @@ the same label or register twice is no special case afterwards.
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.ir import (
     TYPE_BITS,
     FunctionBody,
-    Imm,
     Instruction,
-    Mem,
     ModuleText,
-    Not,
     Operand,
-    Pair,
     Reg,
-    Sink,
-    Special,
-    Sym,
     Variable,
-    Vec,
     refloat,
 )
-
-_TOKEN = re.compile(
-    r"""(?P<skip>[ \t\r\f\v]+|//[^\n]*|/\*.*?\*/)
-      | (?P<newline>\n)
-      | (?P<string>"(?:[^"\\\n]|\\.)*")
-      | (?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)
-      | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
-      | (?P<word>[A-Za-z_$%][\w$]*)
-      | (?P<dot>\.[A-Za-z_0-9$]+(?:::[A-Za-z_0-9]+)*)
-      | (?P<punct>[{}\[\](),;:|!+\-*/~&^<>=@?.%])""",
-    re.VERBOSE | re.DOTALL,
-)
-
-SPECIAL_ROOTS = frozenset(
-    [
-        "tid",
-        "ntid",
-        "laneid",
-        "warpid",
-        "nwarpid",
-        "ctaid",
-        "nctaid",
-        "smid",
-        "nsmid",
-        "gridid",
-        "is_explicit_cluster",
-        "clusterid",
-        "nclusterid",
-        "cluster_ctaid",
-        "cluster_nctaid",
-        "cluster_ctarank",
-        "cluster_nctarank",
-        "lanemask_eq",
-        "lanemask_le",
-        "lanemask_lt",
-        "lanemask_ge",
-        "lanemask_gt",
-        "clock",
-        "clock_hi",
-        "clock64",
-        "globaltimer",
-        "globaltimer_lo",
-        "globaltimer_hi",
-        "total_smem_size",
-        "aggr_smem_size",
-        "dynamic_smem_size",
-        "reserved_smem_offset_begin",
-        "reserved_smem_offset_end",
-        "reserved_smem_offset_cap",
-        "current_graph_exec",
-    ]
-)
+from blasdx.emulator.lexer import Token
+from blasdx.emulator.operands import OperandParser, Scope, mentions_symbol
 
 
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    line: int
-
-
-def _tokenize(text: str) -> list[_Token]:
-    """Split PTX text into tokens; comments and blanks vanish, line numbers stay."""
-    tokens: list[_Token] = []
-    line, at, end = 1, 0, len(text)
-    match = _TOKEN.match
-    while at < end:
-        found = match(text, at)
-        if found is None:
-            raise EmulationError(f"unexpected character {text[at]!r}", line=line)
-        kind = found.lastgroup
-        at = found.end()
-        if kind == "newline":
-            line += 1
-        elif kind == "skip":
-            line += found.group().count("\n") if found.group().startswith("/*") else 0
-        else:
-            tokens.append(_Token(str(kind), found.group(), line))
-    tokens.append(_Token("end", "", line))
-    return tokens
-
-
-@dataclass
-class _Scope:
-    """One ``{ }``: its registers, labels and variables, and the scope around it."""
-
-    parent: _Scope | None
-    registers: dict[str, Reg] = field(default_factory=dict)
-    ranges: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # prefix -> first index, count, bits
-    labels: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
-    number: int = 0
-
-    def chain(self) -> Iterator[_Scope]:
-        scope: _Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
-
-
-class _Parser:
+class _Parser(OperandParser):
     """A recursive-descent parser for one module."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = _tokenize(text)
-        self.at = 0
-        self.module = ModuleText()
+        super().__init__(text)
         self.scopes = 0
         self.source: tuple[int, int] | None = None
-        self.function: FunctionBody | None = None
-        self.scope = _Scope(None)
-        self.unresolved: list[tuple[int, _Scope]] = []
-
-    # tokens
-
-    @property
-    def token(self) -> _Token:
-        return self.tokens[self.at]
-
-    def next(self) -> _Token:
-        token = self.tokens[self.at]
-        if token.kind == "end":
-            raise EmulationError("unexpected end of text", line=token.line)
-        self.at += 1
-        return token
-
-    def accept(self, text: str) -> bool:
-        if self.token.text == text and self.token.kind not in ("string", "end"):
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> _Token:
-        token = self.next()
-        if token.text != text:
-            raise EmulationError(f"expected {text!r}, found {token.text!r}", line=token.line)
-        return token
-
-    def word(self) -> str:
-        token = self.next()
-        if token.kind != "word":
-            raise EmulationError(f"expected a name, found {token.text!r}", line=token.line)
-        return token.text
-
-    def integer(self) -> int:
-        negative = self.accept("-")
-        token = self.next()
-        if token.kind != "int":
-            raise EmulationError(f"expected an integer, found {token.text!r}", line=token.line)
-        value = _integer(token.text)
-        return -value if negative else value
-
-    def skip_line(self, line: int) -> None:
-        while self.token.kind != "end" and self.token.line == line:
-            self.at += 1
-
-    def skip_statement(self) -> None:
-        while not self.accept(";"):
-            self.next()
-
-    def skip_braces(self) -> None:
-        self.expect("{")
-        depth = 1
-        while depth:
-            text = self.next().text
-            depth += (text == "{") - (text == "}")
+        self.unresolved: list[tuple[int, Scope]] = []
 
     # module level
 
@@ -238,7 +73,7 @@ class _Parser:
         elif text != ";":
             raise EmulationError(f"unexpected {text!r} at module level", line=line)
 
-    def debug_line(self, token: _Token) -> None:
+    def debug_line(self, token: Token) -> None:
         if token.text == ".file":
             number = self.integer()
             name = self.next().text.strip('"')
@@ -339,7 +174,7 @@ class _Parser:
         body = FunctionBody("", start.text == ".entry", start.line)
         self.function = body
         self.scopes += 1
-        self.scope = _Scope(None, number=self.scopes)
+        self.scope = Scope(None, number=self.scopes)
         if start.text == ".func" and self.token.text == "(":
             returns = self.parameters()
         body.name = self.word()
@@ -361,7 +196,7 @@ class _Parser:
         if known is None or not known.defined:
             self.module.functions[body.name] = body
         self.function = None
-        self.scope = _Scope(None)
+        self.scope = Scope(None)
 
     def parameters(self) -> list[Variable]:
         assert self.function is not None
@@ -412,7 +247,7 @@ class _Parser:
         while depth:
             if self.accept("{"):
                 self.scopes += 1
-                self.scope = _Scope(self.scope, number=self.scopes)
+                self.scope = Scope(self.scope, number=self.scopes)
                 depth += 1
             elif self.accept("}"):
                 depth -= 1
@@ -492,20 +327,6 @@ class _Parser:
                 break
         self.expect(";")
 
-    def find_register(self, name: str) -> Reg | None:
-        assert self.function is not None
-        split = re.fullmatch(r"(.*?)(0|[1-9]\d*)", name)
-        for scope in self.scope.chain():
-            if name in scope.registers:
-                return scope.registers[name]
-            if split and split[1] in scope.ranges:
-                first, count, _ = scope.ranges[split[1]]
-                if int(split[2]) < count:
-                    register = self.function.registers[first + int(split[2])]
-                    scope.registers[name] = register
-                    return register
-        return None
-
     # instructions
 
     def instruction(self) -> None:
@@ -532,96 +353,9 @@ class _Parser:
             if self.token.text != ";":
                 raise EmulationError(f"expected ';', found {self.token.text!r}", line=self.token.line)
             self.next()
-        if any(_mentions_symbol(o) for o in operands):
+        if any(mentions_symbol(o) for o in operands):
             self.unresolved.append((len(self.function.instructions), self.scope))
         self.function.instructions.append(Instruction(base, tuple(mods), tuple(operands), guard, line, self.source))
-
-    def operand(self) -> Operand:
-        if self.accept("{"):
-            return self.vector("}")
-        if self.accept("("):
-            return self.vector(")")
-        if self.accept("["):
-            return self.address()
-        first = self.simple()
-        if self.accept("|"):
-            return Pair(first, self.simple())
-        if isinstance(first, Sym) and self.token.text in ("+", "-"):
-            sign = 1 if self.next().text == "+" else -1
-            return Sym(first.name, first.offset + sign * self.integer())
-        return first
-
-    def vector(self, closing: str) -> Vec:
-        items: list[Operand] = []
-        while not self.accept(closing):
-            items.append(self.operand())
-            if not self.accept(",") and self.token.text != closing:
-                raise EmulationError(f"expected ',' or {closing!r}, found {self.token.text!r}", line=self.token.line)
-        return Vec(tuple(items))
-
-    def address(self) -> Mem:
-        line = self.token.line
-        base = self.simple()
-        if not isinstance(base, (Reg, Sym, Imm)):
-            raise EmulationError("an address is a register, a name or a number", line=line)
-        offset = 0
-        while self.token.text in ("+", "-"):
-            sign = 1 if self.next().text == "+" else -1
-            offset += sign * self.integer()
-        rest: list[Operand] = []
-        while self.accept(","):
-            rest.append(self.operand())
-        self.expect("]")
-        return Mem(base, offset, tuple(rest))
-
-    def simple(self) -> Operand:
-        token = self.token
-        if token.text == "!":
-            self.next()
-            name = self.word()
-            register = self.find_register(name)
-            if register is None:
-                raise EmulationError(f"unknown register {name}", line=token.line)
-            return Not(register)
-        if token.kind in ("int", "float") or token.text in ("-", "+", "~", "("):
-            return self.immediate(token.line)
-        name = self.word()
-        if name == "_":
-            return Sink()
-        register = self.find_register(name)
-        if register is not None:
-            return register
-        if name.startswith("%"):
-            return self.special(name, token.line)
-        return Sym(name)
-
-    def special(self, name: str, line: int) -> Special:
-        root = name[1:]
-        if root in SPECIAL_ROOTS or re.fullmatch(r"(pm|envreg)\d+(_64)?", root):
-            if self.token.kind == "dot" and self.token.text in (".x", ".y", ".z", ".w"):
-                return Special(root + self.next().text)
-            return Special(root)
-        raise EmulationError(f"unknown register {name}", line=line)
-
-    def immediate(self, line: int) -> Imm:
-        negative = False
-        while self.token.text in ("-", "+"):
-            negative ^= self.next().text == "-"
-        if self.accept("~"):
-            inner = self.immediate(line)
-            return Imm(~inner.value if not negative else -~inner.value)
-        token = self.next()
-        if token.kind == "int":
-            value = _integer(token.text)
-            return Imm(-value if negative else value)
-        if token.kind == "float":
-            if token.text[:2] in ("0f", "0F"):
-                return Imm(int(token.text[2:], 16) ^ (negative << 31), 32)
-            if token.text[:2] in ("0d", "0D"):
-                return Imm(int(token.text[2:], 16) ^ (negative << 63), 64)
-            number = -float(token.text) if negative else float(token.text)
-            return Imm(struct.unpack("<Q", struct.pack("<d", number))[0], 64)
-        raise EmulationError(f"expected a number, found {token.text!r}", line=line)
 
     # names that could only be resolved once the whole scope was read
 
@@ -640,44 +374,6 @@ class _Parser:
                     raise EmulationError(f"unknown label {target}", line=body.line)
                 resolved.append(unique)
             body.tables[table] = tuple(resolved)
-
-    def resolve(self, operand: Operand, scope: _Scope, line: int) -> Operand:
-        if isinstance(operand, Sym):
-            for each in scope.chain():
-                if operand.name in each.labels:
-                    return Sym(each.labels[operand.name], operand.offset)
-                if operand.name in each.variables:
-                    return Sym(each.variables[operand.name], operand.offset)
-            if operand.name in self.module.variables or operand.name in self.module.functions:
-                return operand
-            assert self.function is not None
-            if operand.name == self.function.name:
-                return operand
-            raise EmulationError(f"unknown name {operand.name}", line=line)
-        if isinstance(operand, Mem):
-            base = self.resolve(operand.base, scope, line)
-            assert isinstance(base, (Reg, Sym, Imm))
-            return Mem(base, operand.offset, tuple(self.resolve(o, scope, line) for o in operand.rest))
-        if isinstance(operand, Vec):
-            return Vec(tuple(self.resolve(o, scope, line) for o in operand.items))
-        return operand
-
-
-def _mentions_symbol(operand: Operand) -> bool:
-    if isinstance(operand, Mem):
-        return isinstance(operand.base, Sym) or any(_mentions_symbol(o) for o in operand.rest)
-    if isinstance(operand, Vec):
-        return any(_mentions_symbol(o) for o in operand.items)
-    return isinstance(operand, Sym)
-
-
-def _integer(text: str) -> int:
-    text = text.rstrip("U")
-    if text[:2] in ("0x", "0X"):
-        return int(text, 16)
-    if text[:2] in ("0b", "0B"):
-        return int(text, 2)
-    return int(text, 8) if len(text) > 1 and text[0] == "0" else int(text)
 
 
 def parse(text: str) -> ModuleText:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from blasdx.emulator import matrix, tensor_memory
 from blasdx.emulator.errors import DecodeError, EmulationError
 from blasdx.emulator.instruction import InstructionDescriptor, check_operand, decode_instruction
-from blasdx.emulator.lanes import Value, lane_value, lanes_of, spread
+from blasdx.emulator.lanes import Value, lane_value, lanes_of
 from blasdx.emulator.numerics import Factor, arithmetic, multiply
 from blasdx.emulator.resident import Cta
 from blasdx.emulator.synchronisation import barrier_at, one, shared_address
@@ -24,7 +24,8 @@ COLUMN_MASK = 0xFFFF
 SHARED_FIELD = 0x3FFFF
 
 
-def _whole_warp(w: Path, what: str) -> None:
+def whole_warp(w: Path, what: str) -> None:
+    """Refuse a part of a warp."""
     if not w.whole:
         raise EmulationError(f"{what} is .sync.aligned: all lanes of {w.warp.name} have to execute it together")
 
@@ -51,7 +52,7 @@ def allocate(
     w: Path, group: int, address: Value, generic: bool, columns: Value, following: int, line: int
 ) -> int | None:
     """tcgen05.alloc."""
-    _whole_warp(w, "tcgen05.alloc")
+    whole_warp(w, "tcgen05.alloc")
     _group(w.cta, group)
     cta = w.cta
     count = one(columns, w, "the number of columns")
@@ -76,7 +77,7 @@ def allocate(
 
 def deallocate(w: Path, group: int, address: Value, columns: Value, line: int) -> None:
     """tcgen05.dealloc: the contents survive until the columns are allocated again."""
-    _whole_warp(w, "tcgen05.dealloc")
+    whole_warp(w, "tcgen05.dealloc")
     _group(w.cta, group)
     cta = w.cta
     at, count = one(address, w, "the address"), one(columns, w, "the number of columns")
@@ -92,12 +93,13 @@ def deallocate(w: Path, group: int, address: Value, columns: Value, line: int) -
 
 def relinquish(w: Path, group: int) -> None:
     """tcgen05.relinquish_alloc_permit."""
-    _whole_warp(w, "tcgen05.relinquish_alloc_permit")
+    whole_warp(w, "tcgen05.relinquish_alloc_permit")
     _group(w.cta, group)
     w.cta.allocator.relinquish(w.cta.number)
 
 
-def _allocated(cta: Cta, column: int, columns: int, what: str) -> None:
+def check_allocated(cta: Cta, column: int, columns: int, what: str) -> None:
+    """Refuse columns that the CTA never held."""
     if column + columns > 512 or not cta.ever_allocated[column : column + columns].all():
         raise EmulationError(f"{what} columns {column} to {column + columns - 1}, which CTA {cta.name} never allocated")
 
@@ -176,7 +178,7 @@ def _mma(
         check_operand(desc, a_desc, mn_major=desc.a_mn_major, name="A")
         a_where = matrix.operand(a_desc, desc.a_mn_major, rows, desc.k, desc.shared_bits)
     for cta in ctas:
-        _allocated(cta, column, where.width, "tcgen05.mma writes")
+        check_allocated(cta, column, where.width, "tcgen05.mma writes")
     agent = _announce(w, form, desc, ctas, (a_where, b_where, where, column, a, scales, accumulate), line)
     del agent
     model = arithmetic(w.machine.numerics, "tcgen05.mxf4" if desc.dense_4bit else "tcgen05")
@@ -309,7 +311,7 @@ def copy(
         where = matrix.operand(desc, False, rows, size, 8)
         ctas = pair_of(w, group)
         for cta in ctas:
-            _allocated(cta, column, size // 4, "tcgen05.cp writes")
+            check_allocated(cta, column, size // 4, "tcgen05.cp writes")
         if w.monitor is not None:
             agent = w.monitor.issue(w.warp.agent, "cp", line, stream=_stream(w))
             for cta in ctas:
@@ -352,68 +354,3 @@ def shift(w: Path, group: int, address: Value, mask: int, line: int) -> None:
                 block[:-1] = block[1:].copy()
 
         w.machine.submit("shift", action, f"cta {w.cta.number} tensor core", line, _stream(w))
-
-
-# ---------------------------------------------------------------------------------------------------- ld, st
-
-
-def load(w: Path, shape: str, count: int, packed: bool, half: int, address: Value, line: int) -> list[Value]:
-    """tcgen05.ld."""
-    _whole_warp(w, "tcgen05.ld")
-    at = one(address, w, "the address")
-    found = tensor_memory.register_map(shape, count, packed=packed, second_half=half)
-    lane = tensor_memory.warp_lane(at, w.warp.index, found.rows)
-    column = at & COLUMN_MASK
-    _allocated(w.cta, column, 1, "tcgen05.ld reads")
-    if w.monitor is not None:
-        w.warp.loads.append(_note(w, "tcgen05.ld", shape, count, packed, half, lane, column, line))
-    return list(tensor_memory.load(w.cta.tensor_memory, found, lane, column, packed=packed))
-
-
-def fold(registers: Sequence[Value], function: Callable[..., Value], absolute: bool) -> Value:
-    """The reduction of tcgen05.ld.red over the registers of a thread."""
-    values = [value & 0x7FFFFFFF for value in registers] if absolute else list(registers)
-    result = values[0]
-    for value in values[1:]:
-        result = function(result, value)
-    return result
-
-
-def _note(
-    w: Path, kind: str, shape: str, count: int, packed: bool, half: int, lane: int, column: int, line: int
-) -> int:
-    monitor = w.monitor
-    assert monitor is not None
-    agent = monitor.issue(w.warp.agent, kind, line)
-    mask = tensor_memory.access_mask(shape, count, lane, column, packed=packed, second_half=half)
-    write = kind == "tcgen05.st"
-    monitor.access(agent, "tensor", w.cta.number, mask, write=write, proxy="tensor", line=line)
-    return agent
-
-
-def store(
-    w: Path, shape: str, count: int, packed: bool, half: int, address: Value, values: Sequence[Value], line: int
-) -> None:
-    """tcgen05.st."""
-    _whole_warp(w, "tcgen05.st")
-    at = one(address, w, "the address")
-    found = tensor_memory.register_map(shape, count, packed=packed, second_half=half)
-    lane = tensor_memory.warp_lane(at, w.warp.index, found.rows)
-    column = at & COLUMN_MASK
-    _allocated(w.cta, column, 1, "tcgen05.st writes")
-    if w.monitor is not None:
-        w.warp.stores.append(_note(w, "tcgen05.st", shape, count, packed, half, lane, column, line))
-    words = np.empty((len(values), 32), np.uint32)
-    for k, value in enumerate(values):
-        words[k] = spread(value, 32)
-    tensor_memory.store(w.cta.tensor_memory, found, lane, column, words, packed=packed)
-    w.machine.events += 1
-
-
-def wait(w: Path, stores: bool) -> None:
-    """tcgen05.wait::ld and ::st."""
-    pending = w.warp.stores if stores else w.warp.loads
-    if w.monitor is not None:
-        for agent in pending:
-            w.monitor.join(w.warp.agent, agent)
-    pending.clear()

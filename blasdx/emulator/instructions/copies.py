@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from blasdx.emulator import bulk as rt
-from blasdx.emulator import floats, integers
+from blasdx.emulator import cp_async, floats, integers
 from blasdx.emulator.instructions.memory import address, space_of, wrapping
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Mem, Operand
 from blasdx.emulator.lanes import Value
@@ -23,15 +23,15 @@ def _cp(w: Writer, i: Instruction) -> None:
     elif mods[:1] != ("async",):
         raise w.refuse()
     elif "commit_group" in mods:
-        w.effect(w.call(rt.commit_group, "w", str("bulk" in mods), "$m"))
+        w.effect(w.call(cp_async.commit_group, "w", str("bulk" in mods), "$m"))
     elif "wait_group" in mods:
         newest = w.static(w.operands(1)[0])
-        w.line(w.call(rt.wait_group, "w", str("bulk" in mods), str(newest), "False", "$next", str(i.line)))
+        w.line(w.call(cp_async.wait_group, "w", str("bulk" in mods), str(newest), "False", "$next", str(i.line)))
     elif mods == ("async", "wait_all"):
-        w.line(w.call(rt.wait_group, "w", "False", "0", "True", "$next", str(i.line)))
+        w.line(w.call(cp_async.wait_group, "w", "False", "0", "True", "$next", str(i.line)))
     elif mods[1:3] == ("mbarrier", "arrive"):
         where = address(w, w.operands(1)[0], "shared")
-        w.effect(w.call(rt.copy_arrive, "w", where, str("noinc" in mods), "$m", str(i.line)))
+        w.effect(w.call(cp_async.copy_arrive, "w", where, str("noinc" in mods), "$m", str(i.line)))
     elif "prefetch" in mods:
         pass
     elif mods[:3] == ("async", "bulk", "tensor"):
@@ -72,8 +72,8 @@ def _copy(w: Writer, i: Instruction) -> None:
             taken = f"select({w.read(operand, 1)}, 0, {size}, 32)"
         else:
             taken = w.read(operand, 32)
-    call = w.call(rt.copy_async, "w", address(w, operands[0], "shared"), address(w, operands[1], "global"), str(size),
-                  taken, "$m", str(i.line))  # fmt: skip
+    where = address(w, operands[0], "shared"), address(w, operands[1], "global")
+    call = w.call(cp_async.copy_async, "w", *where, str(size), taken, "$m", str(i.line))
     w.effect(call)
 
 

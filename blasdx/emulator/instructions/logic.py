@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from blasdx.emulator import integers as rt
+from blasdx.emulator import bits as rt
+from blasdx.emulator import integers
 from blasdx.emulator.ir import TYPE_BITS, Instruction
 from blasdx.emulator.translate import Emitter, Writer
 
@@ -39,7 +40,7 @@ def _shift(w: Writer, i: Instruction) -> None:
         raise w.refuse()
     bits = _bits(w, i, ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64"))
     signed = i.mods[0][0] == "s"
-    function = rt.shift_left(bits) if i.base == "shl" else rt.shift_right(bits, signed)
+    function = integers.shift_left(bits) if i.base == "shl" else integers.shift_right(bits, signed)
     amount = w.read(b, 32)
     value = w.read(a, bits)
     if amount.isdigit() and int(amount) < bits and not signed:

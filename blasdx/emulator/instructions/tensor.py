@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
-from blasdx.emulator import floats, integers, synchronisation
+from blasdx.emulator import floats, integers, synchronisation, tensor_access
 from blasdx.emulator import tensor_core as rt
 from blasdx.emulator.instructions.memory import address, space_of
 from blasdx.emulator.ir import Imm, Instruction, Mem, Operand, Reg, Vec
@@ -158,6 +160,11 @@ def _access(w: Writer, i: Instruction) -> tuple[str, int, bool]:
     return shape, count, packing in i.mods
 
 
+def _access_call(w: Writer, function: Callable[..., Any], form: tuple[Any, ...], operand: Operand, *more: str) -> str:
+    """The call of a load or store: its form, the address, values to store, the line."""
+    return w.call(function, "w", *map(repr, form), _tensor_address(w, operand), *more, str(w.ins.line))
+
+
 def _load_reduced(w: Writer, i: Instruction) -> None:
     """ld.red: the columns, and their smallest or largest in one more register."""
     if w.target not in _REDUCING:
@@ -176,7 +183,7 @@ def _load_reduced(w: Writer, i: Instruction) -> None:
     targets = vector(d)
     if len(targets) != count:
         raise w.malformed(f"{len(targets)} destination registers, {count} needed")
-    call = w.call(rt.load, "w", repr(shape), str(count), "False", str(second), _tensor_address(w, source), str(i.line))
+    call = _access_call(w, tensor_access.load, (shape, count, False, second), source)
     found = w.loaded(call, count)
     for k, target in enumerate(targets):
         w.write(target, f"{found}[{k}]", 32)
@@ -184,7 +191,7 @@ def _load_reduced(w: Writer, i: Instruction) -> None:
         function = floats.extreme("f32", name == "max", "NaN" in i.mods)
     else:
         function = integers.extreme(32, kind == "s32", name == "max")
-    w.write(reduced, w.call(rt.fold, found, w.bind(function), str("abs" in i.mods)), 32)
+    w.write(reduced, w.call(tensor_access.fold, found, w.bind(function), str("abs" in i.mods)), 32)
 
 
 def _load(w: Writer, i: Instruction) -> None:
@@ -194,9 +201,7 @@ def _load(w: Writer, i: Instruction) -> None:
     shape, count, packed = _access(w, i)
     d, source, *half = w.operands(2, 3)
     second = w.static(half[0]) if half else 0
-    call = w.call(
-        rt.load, "w", repr(shape), str(count), str(packed), str(second), _tensor_address(w, source), str(i.line)
-    )
+    call = _access_call(w, tensor_access.load, (shape, count, packed, second), source)
     targets = vector(d)
     expected = count * {"16x128b": 2, "16x256b": 4}.get(shape, 1)
     if len(targets) != expected:
@@ -215,12 +220,11 @@ def _store(w: Writer, i: Instruction) -> None:
     if len(sources) != expected:
         raise w.malformed(f"{len(sources)} source registers, {expected} needed")
     texts = ", ".join(w.read(s, 32) for s in sources)
-    w.effect(w.call(rt.store, "w", repr(shape), str(count), str(packed), str(second), _tensor_address(w, target),
-                    f"({texts},)", str(i.line)))  # fmt: skip
+    w.effect(_access_call(w, tensor_access.store, (shape, count, packed, second), target, f"({texts},)"))
 
 
 def _wait(w: Writer, i: Instruction) -> None:
-    w.effect(w.call(rt.wait, "w", str(i.mods[0] == "wait::st")))
+    w.effect(w.call(tensor_access.wait, "w", str(i.mods[0] == "wait::st")))
 
 
 def _fence(w: Writer, i: Instruction) -> None:
