@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from numbers import Integral
 from typing import Any, NoReturn, Protocol
 
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
 from blasdx.errors import PlanError
-from blasdx.operators import Operator
+from blasdx.operators import Operator, row_major
 from blasdx.paths import OperandSpec, PathName, PathReport, check
 from blasdx.paths.utcmma import planner as utcmma
 from blasdx.paths.wgmma import planner as wgmma
@@ -86,12 +87,13 @@ def suggest_pipeline(
     if a is not None and b is not None:
         problem = _Problem(complete, OperandSpec.of(a), OperandSpec.of(b))
         problem.require_one_k()
+        problem.require_arrangement()
         if strict:
             problem.require_whole_tiles()
             problem.require_alignment()
     element = complete.c_value_type if output is None else Element.of(output)
-    planner = partial(_PLANNERS[report.path], complete, scratch=scratch, output=element, promote=promote)
-    plan = _deepest(planner) if depth is None else _at(planner, depth)
+    planner = partial(_PLANNERS[report.path], complete, scratch=int(scratch), output=element, promote=promote)
+    plan = _deepest(planner) if depth is None else _at(planner, int(depth))
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)
     return plan
@@ -116,7 +118,7 @@ def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b:
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 # ---- depth ---------------------------------------------------------------------------------------------------------
@@ -158,6 +160,11 @@ class _Problem:
     """A problem beside its tile, and cuBLASDx's refusals of it."""
 
     def __init__(self, descriptor: Descriptor, a: OperandSpec, b: OperandSpec) -> None:
+        for name, operand in (("a", a), ("b", b)):
+            if len(operand.shape) < 2:
+                raise PlanError(
+                    f"{name} has the shape {operand.shape}: an operand has two dimensions, or batches of two"
+                )
         self.descriptor = descriptor
         self.operands = {"a": a, "b": b}
         (self.m, self.k), (self.b_k, self.n) = a.shape[-2:], b.shape[-2:]
@@ -168,6 +175,19 @@ class _Problem:
                 f"A is {self.m} x {self.k} and B is {self.b_k} x {self.n}: K differs, {self.k} against {self.b_k}",
                 code="incompatible_k_dimensions",
             )
+
+    def require_arrangement(self) -> None:
+        """Raise for an operand whose elements are not adjacent along what the descriptor says they are."""
+        arrangement = self.descriptor.arrangement
+        for (name, operand), order in zip(self.operands.items(), (arrangement.a, arrangement.b), strict=True):
+            inner = -1 if order is row_major else -2
+            item = operand.dtype.itemsize if isinstance(operand.dtype, Element) else 1
+            if operand.shape[inner] > 1 and operand.strides[inner] != item:
+                raise PlanError(
+                    f"{name} has the strides {operand.strides} B, but the descriptor arranges it {order}: "
+                    f"the step along its {'columns' if inner == -1 else 'rows'} has to be {item} B",
+                    code="arrangement",
+                )
 
     def require_whole_tiles(self) -> None:
         tile = self.descriptor

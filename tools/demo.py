@@ -104,6 +104,8 @@ def multiply(what: str, kernel: dx.CompiledKernel, a: Matrix, b: Matrix) -> None
     print(f"  {launch.stats.instructions:,} warp-instructions, {len(launch.hazards)} hazards")
     if (error > bound).any() or (what == "small integers" and error.any()):
         sys.exit("the product is wrong")
+    if launch.hazards:
+        sys.exit("the emulator reports hazards:\n" + "\n".join(map(str, launch.hazards)))
 
 
 def compile_times(sm: int) -> str:
@@ -127,7 +129,7 @@ def compile_times(sm: int) -> str:
                     text=True,
                 )
                 if run.returncode:
-                    return f"{target}: {run.stderr.strip().splitlines()[-1]}"
+                    sys.exit(f"{target}: {run.stderr.strip().splitlines()[-1]}")
                 times.append(float(run.stdout))
     return f"{target}: cold {statistics.median(cold) * 1000:4.0f} ms, cached {statistics.median(cached) * 1000:.1f} ms"
 

@@ -112,7 +112,7 @@ def _finding(path: str, gate: Gate, verdict: Verdict, fixes: tuple[Operator, ...
 def _advice(verdict: Verdict, fixes: tuple[Operator, ...]) -> str:
     ways = [*map(str, fixes), *filter(None, [verdict.instead])]
     ways = ways or [f"another {_OPERATOR_OF[name]}" for name in verdict.guarded]
-    return "; ".join(filter(None, [" or ".join(ways), verdict.remark]))
+    return "; ".join(filter(None, [" or ".join(ways), verdict.remark])) or f"choose {verdict.need}"
 
 
 def _true_fixes(gate: Gate, verdict: Verdict, holding: list[Gate], query: Query) -> tuple[Operator, ...]:

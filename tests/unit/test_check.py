@@ -306,3 +306,8 @@ def test_half_built_sums_are_checked_whatever_they_have() -> None:
     for operator in CARD.operators:
         assert check(operator).path == "unsupported"
     assert check(Block() + Size(1, 1, 1) + SM(900)).path == "fma"
+
+
+def test_a_missed_gate_without_a_fix_says_what_it_takes() -> None:
+    half_built = CARD.without(blasdx.Size).with_(blasdx.BlockDim(1024))
+    assert [finding.gate for finding in blasdx.check(half_built).gates if not finding.met and not finding.hint] == []

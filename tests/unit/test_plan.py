@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import blasdx as dx
@@ -213,6 +214,20 @@ def test_a_different_k_is_always_refused_and_tails_are_clipped_otherwise():
         dx.suggest_pipeline(descriptor(), spec(512, 256), spec(264, 512, column_major=True))
     assert caught.value.code == "incompatible_k_dimensions"
     assert dx.suggest_pipeline(descriptor(), spec(500, 264), spec(264, 8, column_major=True)).depth == 4
+
+
+def test_operands_lie_as_the_descriptor_arranges_them():
+    with pytest.raises(PlanError, match=r"a has the strides .* arranges it row_major") as caught:
+        dx.suggest_pipeline(descriptor(), spec(512, 256, column_major=True), spec(256, 512, column_major=True))
+    assert caught.value.code == "arrangement"
+    with pytest.raises(PlanError, match=r"b has the strides .* arranges it col_major"):
+        dx.suggest_pipeline(descriptor(), spec(512, 256), spec(256, 512))
+    with pytest.raises(PlanError, match=r"a has the shape \(256,\)"):
+        dx.suggest_pipeline(descriptor(), OperandSpec((256,), None, "bf16"), spec(256, 512, column_major=True))
+
+
+def test_numpy_integers_are_integers():
+    assert dx.suggest_pipeline(descriptor(), depth=np.int64(3)) == dx.suggest_pipeline(descriptor(), depth=3)
 
 
 def test_strict_needs_operands_and_operands_come_in_pairs():
