@@ -7,6 +7,8 @@ A descriptor, a sum of operators, goes in at the top, and each step turns it int
 Everything up to the compiled kernel runs without a driver and without a GPU.
 """
 
+from typing import TYPE_CHECKING
+
 from blasdx.codegen import KernelSource, render
 from blasdx.compiler import CompiledKernel, compile, precompile
 from blasdx.descriptor import Descriptor
@@ -129,3 +131,18 @@ __all__ = [
     "ArchMismatchError",
     "LaunchError",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name):
+        """``__version__`` when somebody asks: looking into the installation takes longer than it is often needed."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import metadata
+
+        try:
+            return metadata.version("blasdx")
+        except metadata.PackageNotFoundError:
+            return "unknown"

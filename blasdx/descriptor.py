@@ -96,12 +96,22 @@ def _refuse_duplicate(first: Operator, second: Operator) -> NoReturn:
 def _load(value: Any, info: ValidationInfo) -> tuple[Operator, ...]:
     """Operators as they are, or from the mapping of names to fields that JSON holds."""
     if not isinstance(value, dict):
-        return _canonical(value)
+        try:
+            if not isinstance(value, str):
+                return _canonical(value)
+        except TypeError:  # which pydantic lets through, other than a ValueError
+            pass
+        text = f"operators are an object of operators by name, such as {{'Block': {{}}}}, not {_brief(value)}"
+        raise PydanticCustomError("no_operators", "{text}", {"text": text})
     unknown = set(value) - set(_BY_NAME)
     if unknown:
         legal = ", ".join(_BY_NAME)
         text = f"no operator is called {', '.join(sorted(map(repr, unknown)))}; operators are {legal}"
         raise PydanticCustomError("unknown_operator", "{text}", {"text": text})
+    for name, fields in value.items():
+        if not isinstance(fields, (dict, Operator)):
+            text = f"the fields of {name} are an object of values by name, not {_brief(fields)}"
+            raise PydanticCustomError("no_fields", "{text}", {"text": text})
     return _canonical(_BY_NAME[name].model_validate(fields) for name, fields in value.items())
 
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+import blasdx
+from blasdx.cli.arrays import NotAnArrayError, load, save
 from blasdx.cli.text import descriptor_from_text
 from blasdx.codegen import render
 from blasdx.compiler import CompiledKernel, compile
 from blasdx.descriptor import Descriptor
 from blasdx.devices import Device
-from blasdx.errors import BlasdxError
+from blasdx.errors import BlasdxError, DescriptorError
 from blasdx.gemm import Gemm
 from blasdx.operands import padded
-from blasdx.paths import PathName, check
+from blasdx.paths import check
 from blasdx.pipeline import suggest_pipeline
 
 TILE = (
@@ -31,6 +34,8 @@ TILE = (
 )
 ILLEGAL, REFUSED = 2, 1
 
+Required = Literal["utcmma", "wgmma", "supermma", "fma"]  # every path but "unsupported", on which nothing runs
+DeviceName = Literal["cuda", "emulator"]
 Schedule = Literal["eager", "lazy", "adversarial", "random"]
 Numerics = Literal["exact", "hardware"]
 
@@ -53,7 +58,10 @@ Depth = Annotated[int | None, typer.Option(help="Stages in shared memory; the de
 
 @contextmanager
 def reported(*also: type[Exception]) -> Iterator[None]:
-    """Print what the library refuses as it says it, without a traceback."""
+    """Print what the library refuses as it says it, without a traceback.
+
+    Exit with 2 for input that cannot be read, with 1 for what was understood and refused.
+    """
     refusals: tuple[type[Exception], ...] = (BlasdxError, OSError, *also)
     try:
         yield
@@ -61,6 +69,9 @@ def reported(*also: type[Exception]) -> Iterator[None]:
         for problem in error.errors(include_url=False):
             place = ".".join(map(str, problem["loc"]))
             error_console.print(f"{error.title}: {place}{': ' if place else ''}{problem['msg']}", markup=False)
+        raise typer.Exit(ILLEGAL) from None
+    except (DescriptorError, NotAnArrayError) as error:
+        error_console.print(f"{type(error).__name__}: {error}", markup=False)
         raise typer.Exit(ILLEGAL) from None
     except refusals as error:
         error_console.print(f"{type(error).__name__}: {error}", markup=False)
@@ -72,10 +83,26 @@ def example(command: str) -> str:
     return f"Example: `blasdx {command}`"
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version and end."""
+    if wanted:
+        typer.echo(f"blasdx {blasdx.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 @app.command("check", epilog=example(f'check "{TILE}" --require utcmma'))
 def check_command(
     descriptor: DescriptorText,
-    require: Annotated[PathName | None, typer.Option(help="Exit with 1 when the landing path is slower.")] = None,
+    require: Annotated[Required | None, typer.Option(help="Exit with 1 when the landing path is slower.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Name the path that a descriptor lands on, and every gate with its reason."""
@@ -129,6 +156,12 @@ def sass_command(
     depth: Depth = None,
 ) -> None:
     """Disassemble the kernel of a descriptor."""
+    if require is not None:
+        try:
+            re.compile(require)
+        except (re.error, RecursionError, OverflowError) as error:
+            error_console.print(f"--require {require!r} is no regular expression: {error}", markup=False)
+            raise typer.Exit(ILLEGAL) from None
     with reported():
         kernel, _ = compiled(descriptor, depth)
         if require is None:
@@ -151,7 +184,7 @@ def run_command(
             "-d", "--descriptor", help="The tile; left out, 128 x 256 x 64 of the operands' own type and order."
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or emulator; whichever fits when left out.")] = None,
+    device: Annotated[DeviceName | None, typer.Option(help="Whichever fits when left out.")] = None,
     depth: Depth = None,
 ) -> None:
     """Multiply two matrices: out = alpha * A * B + beta * C, on a GPU or else on the emulator."""
@@ -165,7 +198,7 @@ def run_command(
         start = time.perf_counter()
         result = gemm.device.to_host(gemm(**operands, alpha=alpha, beta=beta))
         seconds = time.perf_counter() - start
-        np.save(output, result)
+        save(output, result)
         m, n = result.shape
         typer.echo(f"{m} x {n} x {host['a'].shape[1]} on {gemm.device.name} in {seconds:.2f} s -> {output}")
 
@@ -215,7 +248,7 @@ def emulate_command(
             raise typer.Exit(REFUSED) from None
         except ValidationError:
             raise
-        except (EmulationError, OSError, ValueError, EOFError) as error:
+        except (EmulationError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             error_console.print(f"{type(error).__name__}: {error}", markup=False)
             raise typer.Exit(ILLEGAL) from None
         for line in report.lines():
@@ -231,8 +264,8 @@ def emulate_command(
 @app.command("selftest", epilog=example("selftest -o selftest.json"))
 def selftest_command(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the JSON report.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or emulator; whichever fits when left out.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random operands.")] = 0,
+    device: Annotated[DeviceName | None, typer.Option(help="Whichever fits when left out.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random operands.")] = 0,
 ) -> None:
     """Run a small set of products on whatever is present, against float64; exit with 1 when one is wrong."""
     from blasdx.selftest import selftest
@@ -268,14 +301,6 @@ def compiled(descriptor: str, depth: int | None, *, cache: bool = True) -> tuple
     start = time.perf_counter()
     kernel = compile(source, cache=cache)
     return kernel, time.perf_counter() - start
-
-
-def load(path: Path) -> Any:
-    """A matrix from a file. NumPy stores bfloat16, which it does not know, as two opaque bytes."""
-    import ml_dtypes
-
-    matrix = np.load(path, allow_pickle=False)
-    return matrix.view(ml_dtypes.bfloat16) if matrix.dtype == np.dtype("V2") else matrix
 
 
 def tile_for(a: Any, b: Any, device: str | None) -> Descriptor:

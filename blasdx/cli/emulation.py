@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blasdx.cli.arrays import save
 from blasdx.cli.launch_spec import (
     BufferSpec,
     LaunchSpec,
@@ -162,7 +163,7 @@ def emulate(
         buffer = spec.buffers[output.buffer]
         got = buffer.elements(buffers[output.buffer].read())
         if output.path is not None:
-            np.save(folder / output.path, np.ascontiguousarray(got))
+            save(folder / output.path, np.ascontiguousarray(got))
             written.append((output.buffer, folder / output.path))
         if output.expected is not None:
             comparisons.append(_compare(output, buffer, got, folder / output.expected))

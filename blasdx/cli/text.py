@@ -38,12 +38,35 @@ def descriptor_from_text(text: str) -> Descriptor:
     stripped = text.strip()
     if stripped.startswith("{"):
         return Descriptor.model_validate_json(stripped)
-    if "(" not in stripped and Path(stripped).is_file():
-        return descriptor_from_text(Path(stripped).read_text(encoding="utf-8"))
+    if "(" not in stripped and _is_file(stripped):
+        return _from_file(Path(stripped))
+    return _from_expression(stripped)
+
+
+def _is_file(text: str) -> bool:
     try:
-        tree = ast.parse(f"({stripped}\n)", mode="eval")
-        return promote(_sum(tree.body, stripped))
-    except (SyntaxError, RecursionError, MemoryError) as error:  # the last two: nested thousands deep
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null in it
+        return False
+
+
+def _from_file(path: Path) -> Descriptor:
+    """What a file holds; it cannot name another file, or itself."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise DescriptorError(f"{path} is no descriptor: it is not UTF-8 text ({error})") from error
+    return Descriptor.model_validate_json(text) if text.startswith("{") else _from_expression(text)
+
+
+def _from_expression(text: str) -> Descriptor:
+    try:
+        tree = ast.parse(f"({text}\n)", mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # ValueError: a null or half a surrogate
+        raise DescriptorError(f"this is no descriptor: {error}: {text[:200]!r}") from error
+    try:
+        return promote(_sum(tree.body, text))
+    except (RecursionError, MemoryError) as error:  # nested thousands deep
         raise DescriptorError(f"this is no descriptor: {error}: {text[:200]!r}") from error
 
 
@@ -58,7 +81,13 @@ def _sum(node: ast.expr, text: str) -> Descriptor | Operator:
         if any(keyword.arg is None for keyword in node.keywords):
             _refuse(node, text, "a call without ** in it")
         keywords = {str(keyword.arg): read(keyword.value, text) for keyword in node.keywords}
-        made: Descriptor | Operator = _MAKERS[name](*(read(argument, text) for argument in node.args), **keywords)
+        arguments = [read(argument, text) for argument in node.args]
+        try:
+            made: Descriptor | Operator = _MAKERS[name](*arguments, **keywords)
+        except TypeError as error:  # too many arguments, or names that there are not
+            if isinstance(error, DescriptorError):
+                raise
+            raise DescriptorError(f"{ast.unparse(node)}: {error}") from error
         return made
     _refuse(node, text, "an operator such as Size(128, 256, 64)")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import Result
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 import blasdx as dx
@@ -64,7 +66,7 @@ def test_an_illegal_field_is_named_without_a_traceback() -> None:
 
 def test_text_that_is_no_descriptor() -> None:
     result = blasdx("check", "open('secret')")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no operator is called open" in result.stderr
 
 
@@ -120,6 +122,134 @@ def test_run_refuses_what_does_not_fit(tmp_path: Path) -> None:
     result = blasdx("run", tmp_path / "none.npy", tmp_path / "b.npy", "-o", tmp_path / "c.npy")
     assert result.exit_code == 1
     assert "none.npy" in result.stderr
+
+
+def refused(*arguments: object) -> str:
+    """The one line on standard error of a command that exits with 2."""
+    result = blasdx(*arguments)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert not result.stdout
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Size(1,2,3,4)", "Size takes 3 arguments (m, n, k), 4 given"),
+        ("MaxAlignment(1)", "MaxAlignment(1): "),
+        ("Size(1, m=2)", "Size got m by position and by keyword"),
+        ('{"operators":5}', "operators by name"),
+        ('{"operators":[5]}', "operators by name"),
+        ('{"operators":"Block"}', "operators by name"),
+        ('{"operators":{"Block":5}}', "Block"),
+        ('{"operators":', "EOF"),
+        ("[]", "sum of operators"),
+        ("Size(", "no descriptor"),
+        ("Block() + Block()", "twice"),
+        ("nul\0", "no descriptor"),
+        ("a" * 5000, "sum of operators"),
+        ("(" * 5000, "no descriptor"),
+        ("", "sum of operators"),
+    ],
+)
+def test_malformed_descriptors_are_one_line(text: str, told: str) -> None:
+    assert told in refused("check", text)
+
+
+@pytest.mark.parametrize("value", [5, None, "Block", ["Block"], [1]])
+def test_operators_of_another_shape_are_a_validation_error(value: object) -> None:
+    with pytest.raises(ValidationError, match="operators by name"):
+        dx.Descriptor.model_validate_json(json.dumps({"operators": value}))
+
+
+def test_descriptor_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tile.txt").write_text(TILE + "\n")
+    assert blasdx("check", "tile.txt").exit_code == 0
+    Path("notutf8.txt").write_bytes(b"Size(1,2,3) \xff")
+    assert "not UTF-8" in refused("check", "notutf8.txt")
+    Path("itself.txt").write_text("itself.txt")
+    assert "sum of operators" in refused("check", "itself.txt")
+
+
+def test_require_offers_what_it_takes() -> None:
+    assert "unsupported" not in blasdx("check", "--help").output
+    result = blasdx("check", "Block()", "--require", "unsupported")
+    assert result.exit_code == 2
+    assert "'fma'" in result.stderr
+
+
+def test_sass_refuses_a_broken_expression() -> None:
+    assert "'([' is no regular expression" in refused("sass", SMALL, "--require", "([")
+
+
+@pytest.mark.parametrize("kind", ["objects", "truncated", "cut header", "absurd", "junk", "empty", "archive"])
+def test_run_refuses_files_that_hold_no_matrix(tmp_path: Path, kind: str) -> None:
+    good, bad = tmp_path / "a.npy", tmp_path / "bad.npy"
+    np.save(good, np.zeros((8, 16), np.float16))
+    data = good.read_bytes()
+    if kind == "objects":
+        np.save(bad, np.array([[{}]], object), allow_pickle=True)
+    elif kind == "archive":
+        with bad.open("wb") as file:
+            np.savez(file, np.zeros((8, 16), np.float16))
+    else:
+        bad.write_bytes(
+            {
+                "truncated": data[:-5],
+                "cut header": data[:40],
+                "absurd": data.replace(b"(8, 16), }      ", b"(8, 1600000000)}"),
+                "junk": b"PK junk" * 20,
+                "empty": b"",
+            }[kind]
+        )
+    line = refused("run", good, bad, "-o", tmp_path / "c.npy", "--device", "emulator")
+    assert "bad.npy" in line
+    assert not (tmp_path / "c.npy").exists()
+
+
+def test_run_writes_the_file_that_was_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((8, 16), np.float16))
+    np.save(tmp_path / "b.npy", np.ones((16, 8), np.float16))
+    output = tmp_path / "result.out"
+    result = blasdx("run", tmp_path / "a.npy", tmp_path / "b.npy", "-o", output, "--device", "emulator")
+    assert result.exit_code == 0, result.output
+    assert str(output) in result.output
+    assert (np.load(output) == 16).all()
+    assert not (tmp_path / "result.out.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "a.npy", "b.npy", "-o", "c.npy", "--device", "tpu"), "'tpu'"),
+        (("selftest", "--device", "nope"), "'nope'"),
+        (("selftest", "--seed", "-1"), "seed"),
+    ],
+)
+def test_option_values_that_are_none(arguments: tuple[str, ...], told: str) -> None:
+    result = blasdx(*arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_version() -> None:
+    assert blasdx("--version").output == f"blasdx {dx.__version__}\n"
+    command = [sys.executable, "-m", "blasdx", "--version"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == f"blasdx {metadata.version('blasdx')}\n"
+
+
+def test_the_version_of_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    assert dx.__version__ == "unknown"
+    with pytest.raises(AttributeError, match="nonsense"):
+        dx.nonsense  # noqa: B018
 
 
 def test_env() -> None:
