@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict
 
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
+from blasdx.layout.descriptors import Major
 from blasdx.layout.operand import OperandTile
 from blasdx.layout.registers import WarpgroupTile
 from blasdx.layout.staging import StagingTile
 from blasdx.layout.storage import round_up, shared_storage
 from blasdx.layout.tensor_memory import AccumulatorTile
+from blasdx.operators import row_major
 
 WARP = 32
 BARRIER_BYTES = 8
@@ -163,7 +165,16 @@ class PipelinePlan(_Value):
         return last.offset + last.size
 
     @property
-    def smem_total(self) -> int:
+    def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
+    """Row-major A and column-major B are contiguous along K."""
+    arrangement = descriptor.arrangement
+    return (
+        Major.K if arrangement.a is row_major else Major.MN,
+        Major.MN if arrangement.b is row_major else Major.K,
+    )
+
+
+def smem_total(self) -> int:
         """Dynamic shared memory of a launch in bytes: the storage calculator's sum of buffer and scratch."""
         return smem_total(self.buffer_alignment, self._regions_end, self.scratch)
 

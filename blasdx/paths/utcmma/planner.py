@@ -12,8 +12,7 @@ from blasdx.layout.descriptors import Major, instruction_descriptor, mma_kind
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_memory import AccumulatorTile
-from blasdx.operators import row_major
-from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Role, regions
+from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Role, operand_majors, regions
 
 EPILOGUE_WARPS = 4
 HANDLE_BYTES = 4
@@ -88,15 +87,6 @@ def _refuse_narrow(tile: OperandTile, row_name: str) -> NoReturn:
         f"{extent} x {item} B = {extent * item} B are no whole 128-byte spans; "
         f"choose {dimension} a multiple of {128 // item}",
         code="operand_span",
-    )
-
-
-def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
-    """Row-major A and column-major B are contiguous along K."""
-    arrangement = descriptor.arrangement
-    return (
-        Major.K if arrangement.a is row_major else Major.MN,
-        Major.MN if arrangement.b is row_major else Major.K,
     )
 
 

@@ -11,9 +11,8 @@ from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.registers import ROWS, WarpgroupTile
 from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
-from blasdx.operators import row_major
 from blasdx.paths.wgmma.gates import WARPGROUPS
-from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Promotion, RegisterSplit, Role, regions
+from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Promotion, RegisterSplit, Role, operand_majors, regions
 
 STAGING_BUFFERS = 2
 """Chunks of C a warpgroup has in shared memory: one is filled while TMA still reads the other."""
@@ -47,7 +46,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     PlanError
         When C cannot be stored as ``output``, or when the CTAs of a cluster cannot share a tile.
     """
-    precision, order = descriptor.precision, descriptor.arrangement
+    precision = descriptor.precision
     groups_m, groups_n = WARPGROUPS[descriptor.block_threads or 0]
     if output not in OUTPUTS[precision.c]:
         stored = ", ".join(element.name for element in OUTPUTS[precision.c])
@@ -62,10 +61,11 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     m, n = descriptor.m // passes[0], descriptor.n // passes[1]
     accumulator = whole.model_copy(update={"m": m, "n": n})
     cluster = descriptor.blocks_per_cluster
+    a_major, b_major = operand_majors(descriptor)
     a = OperandTile.of(
         "A",
         precision.a,
-        Major.K if order.a is row_major else Major.MN,
+        a_major,
         rows=m,
         k=descriptor.k,
         block_rows=ROWS,
@@ -74,7 +74,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     b = OperandTile.of(
         "B",
         precision.b,
-        Major.MN if order.b is row_major else Major.K,
+        b_major,
         rows=n,
         k=descriptor.k,
         block_rows=accumulator.mma_n,
