@@ -165,16 +165,7 @@ class PipelinePlan(_Value):
         return last.offset + last.size
 
     @property
-    def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
-    """Row-major A and column-major B are contiguous along K."""
-    arrangement = descriptor.arrangement
-    return (
-        Major.K if arrangement.a is row_major else Major.MN,
-        Major.MN if arrangement.b is row_major else Major.K,
-    )
-
-
-def smem_total(self) -> int:
+    def smem_total(self) -> int:
         """Dynamic shared memory of a launch in bytes: the storage calculator's sum of buffer and scratch."""
         return smem_total(self.buffer_alignment, self._regions_end, self.scratch)
 
@@ -292,6 +283,15 @@ def _s(count: int) -> str:
 def _tile_text(tile: OperandTile) -> str:
     inner, outer = tile.box
     return f"{tile.major}, {tile.boxes} box{'es' * (tile.boxes > 1)} of {inner} x {outer}, {tile.swizzle} swizzle"
+
+
+def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:
+    """Row-major A and column-major B are contiguous along K."""
+    arrangement = descriptor.arrangement
+    return (
+        Major.K if arrangement.a is row_major else Major.MN,
+        Major.MN if arrangement.b is row_major else Major.K,
+    )
 
 
 def smem_total(alignment: int, buffer_size: int, scratch: int) -> int:
