@@ -24,13 +24,10 @@ from blasdx.paths.wgmma import context as wgmma
 from blasdx.plan import PipelinePlan
 
 
-class KernelSource(BaseModel):
-    """One include-free CUDA C++ translation unit and the plan it was rendered from."""
-
+class _Text(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     plan: PipelinePlan
-    entry: str
     text: str
 
     @property
@@ -48,30 +45,102 @@ class KernelSource(BaseModel):
         return self.text
 
 
+class KernelSource(_Text):
+    """One include-free CUDA C++ translation unit with the kernel ``entry``, and the plan it was rendered from."""
+
+    entry: str
+
+
+class HeaderSource(_Text):
+    """The pipeline of a plan as a header, for kernels of one's own."""
+
+
 _CONTEXTS: dict[str, Callable[[PipelinePlan], KernelContext]] = {
     "utcmma": utcmma.context,
     "wgmma": wgmma.context,
 }
 
 
-def render(plan: PipelinePlan) -> KernelSource:
-    """Render the default GEMM kernel of a plan.
+def render(plan: PipelinePlan, *, kernel_source: str | None = None, entry: str | None = None) -> KernelSource:
+    """Render the default GEMM kernel of a plan, or a kernel of one's own on the same pipeline.
+
+    Parameters
+    ----------
+    plan
+    kernel_source
+        CUDA C++ with an ``extern "C" __global__`` function that takes the default kernel's parameters. It stands
+        behind the pipeline's header, whose names are in the namespace ``blasdx``.
+    entry
+        Which function is the kernel, where ``kernel_source`` has several.
 
     Raises
     ------
     RenderError
-        When a template names something the plan does not provide: a fault of the library, never of the caller.
+        When ``kernel_source`` has no kernel of the name, or several and no name is given; and when a template names
+        something the plan does not provide, a fault of the library.
     """
     context = _CONTEXTS[plan.path](plan)
+    if kernel_source is not None:
+        text = _header(plan, kernel_source, "blasdx").text + "\n" + kernel_source
+        return KernelSource(plan=plan, entry=_entry(kernel_source, entry), text=text)
+    return KernelSource(plan=plan, entry=context.entry, text="\n".join(_text(plan, context)))
+
+
+def render_header(plan: PipelinePlan, *, namespace: str = "blasdx") -> HeaderSource:
+    """Render the pipeline of a plan as a self-contained header, for nvcc or NVRTC.
+
+    Parameters
+    ----------
+    plan
+    namespace
+        Where its names are: two pipelines in one translation unit need two.
+
+    Raises
+    ------
+    RenderError
+        When ``namespace`` is no C++ identifier.
+    """
+    if not namespace.isidentifier():
+        raise RenderError(f"namespace = {namespace!r} is no C++ identifier")
+    return _header(plan, "", namespace)
+
+
+def _header(plan: PipelinePlan, uses: str, namespace: str) -> HeaderSource:
+    """The header with what the device library has for ``uses`` besides what it calls itself."""
+    context = _CONTEXTS[plan.path](plan).model_copy(update={"library": True})
+    banner, body = _text(plan, context, uses=uses)
+    text = f"{banner}\n#pragma once\n\nnamespace {namespace} {{\n\n{body}\n}}  // namespace {namespace}\n"
+    return HeaderSource(plan=plan, text=text)
+
+
+_KERNEL = re.compile(
+    r'extern\s+"C"\s+(?:\w+\s+)*?__global__\s+(?:[\w:]+(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?\s+)*?(\w+)\s*\('
+)
+
+
+def _entry(source: str, name: str | None) -> str:
+    """The name of the kernel in a source of one's own."""
+    kernels = _KERNEL.findall(source)
+    found = ", ".join(kernels) or "none"
+    if name is None and len(kernels) == 1:
+        return kernels[0]
+    if name in kernels:
+        return name
+    wanted = f"entry = {name!r}" if name else "no entry is named"
+    raise RenderError(f'{wanted}, and kernel_source has these extern "C" __global__ functions: {found}')
+
+
+def _text(plan: PipelinePlan, context: KernelContext, uses: str = "") -> tuple[str, str]:
+    """Banner and pipeline."""
     try:
         banner = _template("pipeline/banner", context)
         configuration = _template(f"{plan.path}/configuration", context)
-        kernel = "".join(_template(section, context) for section in context.sections).lstrip()
+        names = context.pipeline if context.library else (*context.pipeline, *context.kernel)
+        body = "".join(_template(name, context) for name in names).lstrip()
     except jinja2.TemplateError as error:
         raise RenderError(f"the {plan.path} template does not render: {error}") from error
-    types, functions = device_library(kernel)
-    text = "\n".join((banner, types, configuration, functions, kernel))
-    return KernelSource(plan=plan, entry=context.entry, text=text)
+    types, functions = device_library(body + uses)
+    return banner, "\n".join((types, configuration, functions, body))
 
 
 # ---- templates -----------------------------------------------------------------------------------------------------

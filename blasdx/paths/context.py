@@ -17,12 +17,6 @@ BAND = 16
 """Tiles along M that are visited together, column by column."""
 
 
-_TILE_LOOP = "u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x"
-_CLUSTER_TILE_LOOP = (
-    "u32 tile = blockIdx.x / (kClusterM * kClusterN); tile < tiles.count; tile += gridDim.x / (kClusterM * kClusterN)"
-)
-
-
 class OperandContext(BaseModel):
     """One operand as the templates see it; ``block_bytes`` is 0 where every MMA takes all its rows."""
 
@@ -50,12 +44,18 @@ class OperandContext(BaseModel):
 
 
 class KernelContext(BaseModel):
-    """What every path's templates see. ``sections`` are the files of a kernel in reading order."""
+    """What every path's templates see.
+
+    ``pipeline`` and ``kernel`` are the files of the device library and of the default kernel in reading order;
+    ``library`` asks for all of the former, not only for what the default kernel calls.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sections: ClassVar[tuple[str, ...]]
+    pipeline: ClassVar[tuple[str, ...]]
+    kernel: ClassVar[tuple[str, ...]]
 
+    library: bool = False
     descriptor: tuple[str, ...]
     fingerprint: str
     target: str
@@ -69,6 +69,10 @@ class KernelContext(BaseModel):
     smem_total: int
     problem_bytes: int
     output: str
+    output_bits: int
+    accumulator_element: str
+    buffer_size: int
+    buffer_alignment: int
     c_row_major: bool
     roles: tuple[Role, ...]
     barriers: tuple[Barrier, ...]
@@ -77,7 +81,6 @@ class KernelContext(BaseModel):
     mma: MmaLoop
     cluster: tuple[int, int]
     clustered: bool
-    tile_loop: str
 
 
 def common_fields(plan: PipelinePlan) -> dict[str, object]:
@@ -97,6 +100,10 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "smem_total": plan.smem_total,
         "problem_bytes": PROBLEM_BYTES,
         "output": plan.output.name,
+        "output_bits": plan.output.bits,
+        "accumulator_element": d.precision.c.name,
+        "buffer_size": plan.buffer_size,
+        "buffer_alignment": plan.buffer_alignment,
         "c_row_major": d.arrangement.c is row_major,
         "roles": plan.roles,
         "barriers": plan.barriers,
@@ -104,7 +111,6 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "mma": plan.mma,
         "cluster": plan.cluster,
         "clustered": plan.cluster_size > 1,
-        "tile_loop": _TILE_LOOP if plan.cluster_size == 1 else _CLUSTER_TILE_LOOP,
     }
 
 

@@ -21,9 +21,9 @@ SCHEDULES = ("eager", "lazy", "adversarial", "random")
 
 FULL = "mbarrier_wait(storage.full(ring.stage), ring.phase);"
 EMPTY = "mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);"
-ACC_FULL = "mbarrier_wait(storage.acc_full(acc.stage), acc.phase);"
+ACC_FULL = "mbarrier_wait(tile.storage.acc_full(tile.results.stage), tile.results.phase);"
 ACC_EMPTY = "mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);"
-ARRIVE = "mbarrier_arrive(storage.acc_empty(acc.stage));"
+ARRIVE = "mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));"
 HANG = "no warp can go on"
 
 # What is wrong: the line, what stands in its place, and what the emulator says. A role that does not wait runs ahead of
@@ -102,8 +102,8 @@ class OtherSwizzle(EmulatedDevice):
     ("compiled", "device"),
     [
         (lambda: kernel(), OtherSwizzle(processors=1)),
-        (lambda: kernel("k_block > 0 || step > 0", "true"), EmulatedDevice(processors=1)),
-        (lambda: kernel("k_block > 0 || step > 0", "step > 0"), EmulatedDevice(processors=1)),
+        (lambda: kernel("!fresh || k_block > 0 || step > 0", "true"), EmulatedDevice(processors=1)),
+        (lambda: kernel("!fresh || k_block > 0 || step > 0", "step > 0"), EmulatedDevice(processors=1)),
         (lambda: kernel("kInstruction = 0x", "kInstruction = 0x2000 | 0x"), EmulatedDevice(processors=1)),
     ],
     ids=["another swizzle", "adds to what was there", "forgets the K blocks before", "A negated"],

@@ -269,74 +269,50 @@ __device__ void initialise_barriers(const Storage& storage) {
   fence_mbarrier_init();
 }
 
-// ---- Problem ---------------------------------------------------------------------------------------------------------
-
-// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
-// not zero.
-struct Problem {
-  Output* out;
-  const Output* c;
-  u64 out_ld, c_ld;        // elements between rows
-  u64 out_batch, c_batch;  // elements between batches
-  u32 m, n, k, batches;
-  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
-  float alpha, beta;
-};
-static_assert(sizeof(Problem) == 80, "the host packs this struct");
-
-// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
-// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
-struct Tiles {
-  u32 m_tiles, n_tiles, count, k_blocks;
-
-  struct Place {
-    u32 row, column, batch;
-  };
-
-  __device__ explicit Tiles(const Problem& problem)
-      : m_tiles((problem.m + kTileM - 1) / kTileM),
-        n_tiles((problem.n + kTileN - 1) / kTileN),
-        count(m_tiles * n_tiles * problem.batches),
-        k_blocks((problem.k + kTileK - 1) / kTileK) {}
-
-  __device__ Place operator[](u32 index) const {
-    const u32 batch = index / (m_tiles * n_tiles);
-    const u32 tile = index % (m_tiles * n_tiles);
-    const u32 band = tile / (kBand * n_tiles);
-    const u32 inside = tile % (kBand * n_tiles);
-    const u32 height = min(kBand, m_tiles - band * kBand);
-    return {(band * kBand + inside % height) * kTileM, inside / height * kTileN, batch};
-  }
-};
-
 // ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
 
-// Waits empty[stage]; fills the stage with one K block of A and B, whose bytes complete full[stage].
-__device__ void tma_load(const Storage& storage, const Tiles& tiles, const Problem& problem, const TensorMap& a_map,
-                         const TensorMap& b_map) {
-  Ring<kDepth> ring;
-  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const Tiles::Place at = tiles[tile];
+// A place among the tiles of A or B: the tile along M or N, the batch, and the K block to begin with.
+struct Coordinate {
+  u32 tile;
+  u32 batch = 0;
+  u32 k_block = 0;
+};
+
+// Where the K loop of a tile reads its operands.
+struct Source {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  Coordinate a, b;
+  u32 k_blocks;
+};
+
+// Fills a stage with one K block of A and B, whose bytes complete full[stage].
+__device__ __forceinline__ void load_stage(const Storage& storage, const Source& source, u32 stage, u32 k_block) {
+  const u32 full = storage.full(stage);
+  mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
+#pragma unroll 4
+  for (u32 span = 0; span < kASpans; ++span) {
+    const u32 destination = storage.a(stage) + span * kASpanBytes;
+    const u32 inner = (source.a.k_block + k_block) * kTileK + span * kASpanElements;
+    const u32 outer = source.a.tile * kTileM;
+    tma_load_3d(destination, source.a_map, inner, outer, source.a.batch, full);
+  }
+#pragma unroll 4
+  for (u32 span = 0; span < kBSpans; ++span) {
+    const u32 destination = storage.b(stage) + span * kBSpanBytes;
+    const u32 inner = (source.b.k_block + k_block) * kTileK + span * kBSpanElements;
+    const u32 outer = source.b.tile * kTileN;
+    tma_load_3d(destination, source.b_map, inner, outer, source.b.batch, full);
+  }
+}
+
+// Waits empty[stage] for each K block of a tile and fills the stage.
+__device__ __forceinline__ void tma_load(const Storage& storage, const Source& source, Ring<kDepth>& ring) {
 #pragma unroll 1
-    for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
-      const u32 k = k_block * kTileK;
-      const u32 full = storage.full(ring.stage);
-      mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
-      mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
-#pragma unroll 4
-      for (u32 span = 0; span < kASpans; ++span) {
-        const u32 destination = storage.a(ring.stage) + span * kASpanBytes;
-        const u32 inner = k + span * kASpanElements;
-        tma_load_3d(destination, a_map, inner, at.row, at.batch * problem.a_batch, full);
-      }
-#pragma unroll 4
-      for (u32 span = 0; span < kBSpans; ++span) {
-        const u32 destination = storage.b(ring.stage) + span * kBSpanBytes;
-        const u32 inner = k + span * kBSpanElements;
-        tma_load_3d(destination, b_map, inner, at.column, at.batch * problem.b_batch, full);
-      }
-      ring.advance();
-    }
+  for (u32 k_block = 0; k_block < source.k_blocks; ++k_block) {
+    mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
+    load_stage(storage, source, ring.stage, k_block);
+    ring.advance();
   }
 }
 
@@ -405,13 +381,13 @@ __device__ __forceinline__ void release(const Storage& storage, u32 stage) {
 }
 
 // Waits full[stage] for each K block; multiplies; arrives on the empty[stage] before it once those MMAs are complete.
-__device__ __forceinline__ void multiply(const Storage& storage, const Tiles& tiles, u32 group, Ring<kDepth>& ring,
+__device__ __forceinline__ void multiply(const Storage& storage, u32 k_blocks, u32 group, Ring<kDepth>& ring,
                                          Accumulator& acc) {
   const u32 a_start = group / kGroupsN * kRowBlocks * kABlockBytes;
   const u32 b_start = group % kGroupsN * kColumnBlocks * kBBlockBytes;
   u32 previous = 0;
 #pragma unroll 1
-  for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
+  for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
     mbarrier_wait(storage.full(ring.stage), ring.phase);
     wgmma_fence();
 #pragma unroll
@@ -448,6 +424,49 @@ __device__ __forceinline__ void multiply(const Storage& storage, const Tiles& ti
   }
 }
 
+// ---- Problem ---------------------------------------------------------------------------------------------------------
+
+// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
+// not zero.
+struct Problem {
+  Output* out;
+  const Output* c;
+  u64 out_ld, c_ld;        // elements between rows
+  u64 out_batch, c_batch;  // elements between batches
+  u32 m, n, k, batches;
+  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
+  float alpha, beta;
+};
+static_assert(sizeof(Problem) == 80, "the host packs this struct");
+
+// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
+// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
+struct Schedule {
+  u32 m_tiles, n_tiles, count;
+
+  struct Place {
+    u32 row, column, batch;  // of tiles
+  };
+
+  __device__ explicit Schedule(const Problem& problem)
+      : m_tiles((problem.m + kTileM - 1) / kTileM),
+        n_tiles((problem.n + kTileN - 1) / kTileN),
+        count(m_tiles * n_tiles * problem.batches) {}
+
+  // The first tile of this CTA, and how far it is to its next one.
+  __device__ static u32 first() { return blockIdx.x; }
+  __device__ static u32 step() { return gridDim.x; }
+
+  __device__ Place operator[](u32 index) const {
+    const u32 batch = index / (m_tiles * n_tiles);
+    const u32 tile = index % (m_tiles * n_tiles);
+    const u32 band = tile / (kBand * n_tiles);
+    const u32 inside = tile % (kBand * n_tiles);
+    const u32 height = min(kBand, m_tiles - band * kBand);
+    return {band * kBand + inside % height, inside / height, batch};
+  }
+};
+
 // ---- Role math, second half: epilogue --------------------------------------------------------------------------------
 
 // Where C's element lies in a staging buffer.
@@ -456,7 +475,7 @@ __device__ u32 staged(u32 buffer, u32 row, u32 column) {
   return address ^ (address >> 7 & 7) << 4;
 }
 
-__device__ u64 index_of(const Tiles::Place& at, u64 ld, u64 batch) {
+__device__ u64 index_of(const Schedule::Place& at, u64 ld, u64 batch) {
   return at.batch * batch + at.row * ld + at.column;
 }
 
@@ -469,36 +488,36 @@ __device__ bool is_bulk_storable(const Problem& problem) {
 
 // Visits every element of a chunk that lies inside the m x n output, neighbours in memory by neighbouring threads.
 template <typename Visit>
-__device__ __forceinline__ void for_each_element(const Problem& problem, u32 buffer, const Tiles::Place& chunk,
+__device__ __forceinline__ void for_each_element(const Problem& problem, u32 buffer, const Schedule::Place& chunk,
                                                  Visit visit) {
   for (u32 i = threadIdx.x % 128; i < 64 * kChunk; i += 128) {
     const u32 row = i / kChunk;
     const u32 column = i % kChunk;
     if (chunk.row + row < problem.m && chunk.column + column < problem.n) {
-      visit(staged(buffer, row, column), Tiles::Place{chunk.row + row, chunk.column + column, chunk.batch});
+      visit(staged(buffer, row, column), Schedule::Place{chunk.row + row, chunk.column + column, chunk.batch});
     }
   }
 }
 
 // Brings a chunk of C into the staging buffer, for beta * C.
-__device__ __forceinline__ void fetch_elements(const Problem& problem, u32 buffer, const Tiles::Place& chunk) {
-  for_each_element(problem, buffer, chunk, [&](u32 address, const Tiles::Place& at) {
+__device__ __forceinline__ void fetch_elements(const Problem& problem, u32 buffer, const Schedule::Place& chunk) {
+  for_each_element(problem, buffer, chunk, [&](u32 address, const Schedule::Place& at) {
     store_shared(address, problem.c[index_of(at, problem.c_ld, problem.c_batch)]);
   });
 }
 
 // Stores a staged chunk without TMA.
-__device__ __forceinline__ void store_elements(const Problem& problem, u32 buffer, const Tiles::Place& chunk) {
-  for_each_element(problem, buffer, chunk, [&](u32 address, const Tiles::Place& at) {
+__device__ __forceinline__ void store_elements(const Problem& problem, u32 buffer, const Schedule::Place& chunk) {
+  for_each_element(problem, buffer, chunk, [&](u32 address, const Schedule::Place& at) {
     problem.out[index_of(at, problem.out_ld, problem.out_batch)] = load_shared(address);
   });
 }
 
 // Takes the accumulator through shared memory, one chunk after the other, so that it leaves in whole lines.
 __device__ __forceinline__ void epilogue(const Storage& storage, const Problem& problem, const TensorMap& out_map, u32 group,
-                                         const Tiles::Place& at, u32& buffer, const Accumulator& acc) {
-  const u32 group_row = at.row + group / kGroupsN * kRowBlocks * 64;
-  const u32 group_column = at.column + group % kGroupsN * kColumnBlocks * kMmaN;
+                                         const Schedule::Place& at, u32& buffer, const Accumulator& acc) {
+  const u32 group_row = at.row * kTileM + group / kGroupsN * kRowBlocks * 64;
+  const u32 group_column = at.column * kTileN + group % kGroupsN * kColumnBlocks * kMmaN;
   const u32 fragment_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const u32 fragment_column = threadIdx.x % 4 * 2;
   const bool bulk = is_bulk_storable(problem);
@@ -508,7 +527,7 @@ __device__ __forceinline__ void epilogue(const Storage& storage, const Problem& 
 #pragma unroll
     for (u32 chunk = 0; chunk < kColumnBlocks * kMmaN; chunk += kChunk) {
       const u32 (&fragment)[kRegisters] = acc.block[row_block][chunk / kMmaN];
-      const Tiles::Place place = {group_row + row_block * 64, group_column + chunk, at.batch};
+      const Schedule::Place place = {group_row + row_block * 64, group_column + chunk, at.batch};
       const u32 staging = storage.staging(group * kStagingBuffers + buffer);
       if (issues) {
         bulk_wait_group_read<kStagingBuffers - 1>();
@@ -549,14 +568,14 @@ __device__ __forceinline__ void epilogue(const Storage& storage, const Problem& 
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
 // Each math warpgroup multiplies its part of a tile and stores it, while tma_load already fetches the next tile's.
-__device__ __forceinline__ void math(const Storage& storage, const Tiles& tiles, const Problem& problem, const TensorMap& out_map) {
+__device__ __forceinline__ void math(const Storage& storage, const Schedule& schedule, const Problem& problem, const TensorMap& out_map) {
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   Ring<kDepth> ring;
   Accumulator acc;
   u32 buffer = 0;
-  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const Tiles::Place at = tiles[tile];
-    multiply(storage, tiles, group, ring, acc);
+  for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
+    const Schedule::Place at = schedule[index];
+    multiply(storage, (problem.k + kTileK - 1) / kTileK, group, ring, acc);
     epilogue(storage, problem, out_map, group, at, buffer, acc);
   }
   if (threadIdx.x % 128 == 0) {
@@ -570,7 +589,7 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_90a(
     const __grid_constant__ TensorMap out_map, const __grid_constant__ Problem problem) {
   extern __shared__ __align__(1024) u8 smem[];
   const Storage storage{shared_address(smem)};
-  const Tiles tiles(problem);
+  const Schedule schedule(problem);
   const u32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
 
   if (warp == kTmaLoadWarp && elect_one()) {
@@ -583,10 +602,19 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_90a(
   if (warp >= kTmaLoadWarp) {
     registers_release<kLoadRegisters>();
     if (warp == kTmaLoadWarp && elect_one()) {
-      tma_load(storage, tiles, problem, a_map, b_map);
+      Ring<kDepth> ring;
+      for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
+        const Schedule::Place at = schedule[index];
+        const Source source = {a_map,
+                               b_map,
+                               {at.row, at.batch * problem.a_batch},
+                               {at.column, at.batch * problem.b_batch},
+                               (problem.k + kTileK - 1) / kTileK};
+        tma_load(storage, source, ring);
+      }
     }
   } else {
     registers_claim<kMathRegisters>();
-    math(storage, tiles, problem, out_map);
+    math(storage, schedule, problem, out_map);
   }
 }

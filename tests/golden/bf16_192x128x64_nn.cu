@@ -43,7 +43,8 @@ constexpr u32 kTileN = 128;
 constexpr u32 kTileK = 64;
 constexpr u32 kDepth = 5;  // stages in shared memory
 constexpr u32 kBand = 16;  // tiles along M that are visited together
-using Output = float;
+using Output = u32;  // the bits of one f32
+using Value = float;  // what an epilogue computes in
 
 // One MMA multiplies kMmaM x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
 constexpr u32 kMmaM = 64;
@@ -94,6 +95,7 @@ constexpr u32 kEmptyOffset = 204840;
 constexpr u32 kAccFullOffset = 204880;
 constexpr u32 kAccEmptyOffset = 204888;
 constexpr u32 kTmemHandleOffset = 204896;
+constexpr u32 kEpilogueWarps = 4;
 
 // ---- PTX: one instruction, one function -----------------------------------------------------------------------------
 
@@ -270,74 +272,50 @@ __device__ void initialise_barriers(const Storage& storage) {
   fence_mbarrier_init();
 }
 
-// ---- Problem ---------------------------------------------------------------------------------------------------------
-
-// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
-// not zero.
-struct Problem {
-  Output* out;
-  const Output* c;
-  u64 out_ld, c_ld;        // elements between rows
-  u64 out_batch, c_batch;  // elements between batches
-  u32 m, n, k, batches;
-  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
-  float alpha, beta;
-};
-static_assert(sizeof(Problem) == 80, "the host packs this struct");
-
-// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
-// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
-struct Tiles {
-  u32 m_tiles, n_tiles, count, k_blocks;
-
-  struct Place {
-    u32 row, column, batch;
-  };
-
-  __device__ explicit Tiles(const Problem& problem)
-      : m_tiles((problem.m + kTileM - 1) / kTileM),
-        n_tiles((problem.n + kTileN - 1) / kTileN),
-        count(m_tiles * n_tiles * problem.batches),
-        k_blocks((problem.k + kTileK - 1) / kTileK) {}
-
-  __device__ Place operator[](u32 index) const {
-    const u32 batch = index / (m_tiles * n_tiles);
-    const u32 tile = index % (m_tiles * n_tiles);
-    const u32 band = tile / (kBand * n_tiles);
-    const u32 inside = tile % (kBand * n_tiles);
-    const u32 height = min(kBand, m_tiles - band * kBand);
-    return {(band * kBand + inside % height) * kTileM, inside / height * kTileN, batch};
-  }
-};
-
 // ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
 
-// Waits empty[stage]; fills the stage with one K block of A and B, whose bytes complete full[stage].
-__device__ void tma_load(const Storage& storage, const Tiles& tiles, const Problem& problem, const TensorMap& a_map,
-                         const TensorMap& b_map) {
-  Ring<kDepth> ring;
-  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const Tiles::Place at = tiles[tile];
+// A place among the tiles of A or B: the tile along M or N, the batch, and the K block to begin with.
+struct Coordinate {
+  u32 tile;
+  u32 batch = 0;
+  u32 k_block = 0;
+};
+
+// Where the K loop of a tile reads its operands.
+struct Source {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  Coordinate a, b;
+  u32 k_blocks;
+};
+
+// Fills a stage with one K block of A and B, whose bytes complete full[stage].
+__device__ __forceinline__ void load_stage(const Storage& storage, const Source& source, u32 stage, u32 k_block) {
+  const u32 full = storage.full(stage);
+  mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
+#pragma unroll 4
+  for (u32 span = 0; span < kASpans; ++span) {
+    const u32 destination = storage.a(stage) + span * kASpanBytes;
+    const u32 inner = source.a.tile * kTileM + span * kASpanElements;
+    const u32 outer = (source.a.k_block + k_block) * kTileK;
+    tma_load_3d(destination, source.a_map, inner, outer, source.a.batch, full);
+  }
+#pragma unroll 4
+  for (u32 span = 0; span < kBSpans; ++span) {
+    const u32 destination = storage.b(stage) + span * kBSpanBytes;
+    const u32 inner = (source.b.k_block + k_block) * kTileK + span * kBSpanElements;
+    const u32 outer = source.b.tile * kTileN;
+    tma_load_3d(destination, source.b_map, inner, outer, source.b.batch, full);
+  }
+}
+
+// Waits empty[stage] for each K block of a tile and fills the stage.
+__device__ __forceinline__ void tma_load(const Storage& storage, const Source& source, Ring<kDepth>& ring) {
 #pragma unroll 1
-    for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
-      const u32 k = k_block * kTileK;
-      const u32 full = storage.full(ring.stage);
-      mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
-      mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
-#pragma unroll 4
-      for (u32 span = 0; span < kASpans; ++span) {
-        const u32 destination = storage.a(ring.stage) + span * kASpanBytes;
-        const u32 inner = at.row + span * kASpanElements;
-        tma_load_3d(destination, a_map, inner, k, at.batch * problem.a_batch, full);
-      }
-#pragma unroll 4
-      for (u32 span = 0; span < kBSpans; ++span) {
-        const u32 destination = storage.b(ring.stage) + span * kBSpanBytes;
-        const u32 inner = k + span * kBSpanElements;
-        tma_load_3d(destination, b_map, inner, at.column, at.batch * problem.b_batch, full);
-      }
-      ring.advance();
-    }
+  for (u32 k_block = 0; k_block < source.k_blocks; ++k_block) {
+    mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
+    load_stage(storage, source, ring.stage, k_block);
+    ring.advance();
   }
 }
 
@@ -355,147 +333,409 @@ __device__ constexpr u32 b_offset(u32 step) {
 
 __device__ u64 matrix_descriptor(u64 layout, u32 address) { return layout | address >> 4; }
 
-// Waits acc_empty[acc] and, for each K block, full[stage]; multiplies; commits to empty[stage] and, after the last K block,
-// to acc_full[acc].
-__device__ void mma_issue(const Storage& storage, const Tiles& tiles, u32 tmem) {
-  Ring<kDepth> ring;
-  Ring<kAccStages> acc;
-  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
-    tcgen05_fence_after_thread_sync();
-    const u32 accumulator = tmem + acc.stage * kAccColumns;
+// Waits full[stage] for each K block of a tile; multiplies; commits to empty[stage]. The first product replaces what the
+// accumulator held when `fresh`.
+__device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, u32 accumulator, bool fresh,
+                                          Ring<kDepth>& ring) {
 #pragma unroll 1
-    for (u32 k_block = 0; k_block < tiles.k_blocks; ++k_block) {
-      mbarrier_wait(storage.full(ring.stage), ring.phase);
-      tcgen05_fence_after_thread_sync();
-#pragma unroll
-      for (u32 step = 0; step < kMmaSteps; ++step) {
-        const u64 b = matrix_descriptor(kBLayout, storage.b(ring.stage) + b_offset(step));
-#pragma unroll
-        for (u32 block = 0; block < kMmaBlocks; ++block) {
-          const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
-          tcgen05_mma_f16(accumulator + block * kTileN, a, b, kInstruction, k_block > 0 || step > 0);
-        }
-      }
-      tcgen05_commit(storage.empty(ring.stage));
-      ring.advance();
-    }
-    tcgen05_commit(storage.acc_full(acc.stage));
-    acc.advance();
-  }
-}
-
-// ---- Role epilogue: all threads of four warps ------------------------------------------------------------------------
-
-// Whether every run starts on 16 bytes; the answer is the same for all threads.
-__device__ bool is_vectorizable(const Problem& problem) {
-  u64 bytes = reinterpret_cast<u64>(problem.out) | (problem.out_ld | problem.out_batch) * sizeof(float);
-  if (problem.beta != 0.0f) {
-    bytes |= reinterpret_cast<u64>(problem.c) | (problem.c_ld | problem.c_batch) * sizeof(float);
-  }
-  return bytes % sizeof(float4) == 0;
-}
-
-// Stores kRun consecutive columns of one row, and nothing outside the m x n output.
-__device__ void store_run(const Problem& problem, const u32 (&acc)[kRun], u32 row, u32 column,
-                          u32 batch) {
-  if (row >= problem.m) {
-    return;
-  }
-  float* out = problem.out + batch * problem.out_batch + row * problem.out_ld + column;
-  const float* c = problem.c + batch * problem.c_batch + row * problem.c_ld + column;
-  if (column + kRun <= problem.n && is_vectorizable(problem)) {
-#pragma unroll
-    for (u32 i = 0; i < kRun; i += 4) {
-      float4 value = {problem.alpha * __uint_as_float(acc[i]), problem.alpha * __uint_as_float(acc[i + 1]),
-                      problem.alpha * __uint_as_float(acc[i + 2]), problem.alpha * __uint_as_float(acc[i + 3])};
-      if (problem.beta != 0.0f) {
-        const float4 old = *reinterpret_cast<const float4*>(c + i);
-        value.x += problem.beta * old.x;
-        value.y += problem.beta * old.y;
-        value.z += problem.beta * old.z;
-        value.w += problem.beta * old.w;
-      }
-      *reinterpret_cast<float4*>(out + i) = value;
-    }
-    return;
-  }
-#pragma unroll
-  for (u32 i = 0; i < kRun; ++i) {
-    if (column + i < problem.n) {
-      const float old = problem.beta != 0.0f ? problem.beta * c[i] : 0.0f;
-      out[i] = problem.alpha * __uint_as_float(acc[i]) + old;
-    }
-  }
-}
-
-// Waits acc_full[acc]; reads the accumulator from tensor memory chunk by chunk and stores it; arrives on acc_empty[acc].
-__device__ void epilogue(const Storage& storage, const Tiles& tiles, const Problem& problem, u32 tmem) {
-  const u32 warp = threadIdx.x / 32;
-  const u32 lane = threadIdx.x % 32;
-  // An MMA of 64 rows fills lanes 0-15 of each quarter of 32; two threads share a row, the upper one its right half.
-  const u32 first_row = warp * 16 + lane % 16;
-  const u32 first_column = lane / 16 * kRun;
-  Ring<kAccStages> acc;
-  for (u32 tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    const Tiles::Place at = tiles[tile];
-    mbarrier_wait(storage.acc_full(acc.stage), acc.phase);
+  for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
+    mbarrier_wait(storage.full(ring.stage), ring.phase);
     tcgen05_fence_after_thread_sync();
-    const u32 accumulator = tmem + (warp * 32 << 16) + acc.stage * kAccColumns;
-#pragma unroll 1
-    for (u32 chunk = 0; chunk < kAccColumns; chunk += kChunk) {
-      u32 values[kRun];
-      tmem_load_16x32bx2_x16(accumulator + chunk, values);
-      const u32 row = at.row + first_row + chunk / kTileN * kMmaM;
-      store_run(problem, values, row, at.column + first_column + chunk % kTileN, at.batch);
+#pragma unroll
+    for (u32 step = 0; step < kMmaSteps; ++step) {
+      const u64 b = matrix_descriptor(kBLayout, storage.b(ring.stage) + b_offset(step));
+#pragma unroll
+      for (u32 block = 0; block < kMmaBlocks; ++block) {
+        const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
+        tcgen05_mma_f16(accumulator + block * kTileN, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
+      }
+    }
+    tcgen05_commit(storage.empty(ring.stage));
+    ring.advance();
+  }
+}
+
+// ---- Tile: what a kernel drives --------------------------------------------------------------------------------------
+
+// Called where a functor does not consume its accumulator exactly once; that there is no such function is the error.
+extern "C" __device__ void blasdx_a_functor_makes_exactly_one_consuming_call();
+
+class Accumulator;
+
+// The tile at work in this CTA. All threads of the block construct it, make the same calls, and leave together.
+class Tile {
+ public:
+  __device__ __forceinline__ Tile(u8* smem, const Source& source)
+      : source(source), storage{shared_address(smem)}, warp(threadIdx.x / 32), leader(elect_one()) {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_prefetch_map(source.a_map);
+      tma_prefetch_map(source.b_map);
+      initialise_barriers(storage);
+    }
+    if (warp == kMmaIssueWarp) {
+      tmem_alloc(storage.tmem_handle(), kTmemColumns);
+      tmem_relinquish_alloc_permit();
     }
     tcgen05_fence_before_thread_sync();
-    mbarrier_arrive(storage.acc_empty(acc.stage));
-    acc.advance();
+    __syncthreads();
+    tcgen05_fence_after_thread_sync();
+    tmem = load_shared(storage.tmem_handle());
+  }
+  Tile(const Tile&) = delete;
+
+  __device__ __forceinline__ ~Tile() {
+    tcgen05_fence_before_thread_sync();
+    __syncthreads();
+    tcgen05_fence_after_thread_sync();
+    if (warp == kMmaIssueWarp) {
+      tmem_dealloc(tmem, kTmemColumns);
+    }
+  }
+
+  // A * B of this tile; then functor(accumulator) on the epilogue threads, while the other roles go on.
+  template <typename Functor>
+  __device__ __forceinline__ void execute(Functor functor);
+
+  // Finishes the accumulation; then functor(accumulator) on the epilogue threads.
+  template <typename Functor>
+  __device__ __forceinline__ void epilogue(Accumulator& accumulator, Functor functor);
+
+ private:
+  friend class Accumulator;
+  friend struct Pipeline;
+
+  __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
+
+  // The tile's K loop, in the roles that load and multiply.
+  __device__ __forceinline__ void multiply() {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_load(storage, source, ring);
+    }
+    if (warp == kMmaIssueWarp && leader) {
+      if (!held) {
+        mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
+        tcgen05_fence_after_thread_sync();
+      }
+      mma_issue(storage, source.k_blocks, accumulator(), fresh, ring);
+    }
+    held = true;
+    fresh = fresh && source.k_blocks == 0;
+  }
+
+  // Commits what was multiplied to acc_full[acc]; what comes next has the next accumulator.
+  __device__ __forceinline__ void finish() {
+    if (warp == kMmaIssueWarp && leader) {
+      tcgen05_commit(storage.acc_full(acc.stage));
+      acc.advance();
+    }
+    zero = fresh;
+    held = false;
+    fresh = true;
+  }
+
+  Source source;
+  Storage storage;
+  u32 warp;
+  bool leader;
+  u32 tmem;
+  Ring<kDepth> ring;         // of the thread that loads, and of the one that multiplies
+  Ring<kAccStages> acc;      // of the thread that multiplies
+  Ring<kAccStages> results;  // of the epilogue threads
+  bool fresh = true;  // nothing has been multiplied into the accumulator
+  bool held = false;  // the accumulator's stage is waited for
+  bool zero = false;  // the finished accumulator is a sum of nothing
+};
+
+// ---- Tiles in memory -------------------------------------------------------------------------------------------------
+
+// A place inside a tile.
+struct Index {
+  u32 row, column;
+};
+
+// The part of a matrix that a tile of the output covers: its first element, the distance between rows and the rows
+// and columns that lie inside the matrix. Nothing else is touched.
+template <typename T>
+struct MemoryTile {
+  static_assert(sizeof(T) == sizeof(Output), "tiles in memory hold f32, the type that this pipeline was planned to store");
+
+  T* data;
+  u64 ld;
+  u32 rows, columns;
+
+  __device__ T* at(u32 row, u32 column) const { return data + row * ld + column; }
+};
+
+// Tile (row, column) of a `rows` x `columns` matrix.
+template <typename T>
+__device__ MemoryTile<T> get_tile(T* matrix, u32 rows, u32 columns, u64 ld, u32 row, u32 column) {
+  const MemoryTile<T> whole = {matrix, ld, rows, columns};
+  row *= kTileM;
+  column *= kTileN;
+  return {whole.at(row, column), ld, rows - min(rows, row), columns - min(columns, column)};
+}
+
+// ---- Accumulator: what an epilogue gets ------------------------------------------------------------------------------
+
+// One element of the accumulator.
+__device__ Value accumulated(u32 bits) {
+  return __uint_as_float(bits);
+}
+
+// Output elements come and go in 32-bit words.
+constexpr u32 kPerWord = 4 / sizeof(Output);
+
+__device__ u32 pack(const Value* value) {
+  return __float_as_uint(value[0]);
+}
+
+__device__ void unpack(u32 word, Value* value) {
+  value[0] = __uint_as_float(word);
+}
+
+// A run is read and written in vectors where every run starts on a multiple of their size, the same for all threads.
+constexpr u32 kVectorWords = 4;
+using Vector = uint4;
+
+template <typename T>
+__device__ bool is_vectorizable(const MemoryTile<T>& tile) {
+  return (reinterpret_cast<u64>(tile.data) | tile.ld * sizeof(T)) % sizeof(Vector) == 0;
+}
+
+// Reads kRun elements of one row, of which only those inside count.
+template <typename T>
+__device__ __forceinline__ void load_run(const MemoryTile<T>& tile, Index at, bool vectors, Value (&run)[kRun]) {
+  alignas(16) u32 words[kRun / kPerWord] = {};
+  const T* line = tile.at(at.row, at.column);
+  if (at.row < tile.rows && at.column + kRun <= tile.columns && vectors) {
+#pragma unroll
+    for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
+      reinterpret_cast<Vector&>(words[i]) = reinterpret_cast<const Vector&>(line[i * kPerWord]);
+    }
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      if (at.row < tile.rows && at.column + i < tile.columns) {
+        words[i / kPerWord] |= static_cast<u32>(line[i]) << i % kPerWord * 8 * sizeof(T);
+      }
+    }
+  }
+#pragma unroll
+  for (u32 i = 0; i < kRun; i += kPerWord) {
+    unpack(words[i / kPerWord], run + i);
   }
 }
+
+// Stores kRun elements of one row, and nothing outside.
+template <typename T>
+__device__ __forceinline__ void store_run(const MemoryTile<T>& tile, Index at, bool vectors, const Value (&run)[kRun]) {
+  alignas(16) u32 words[kRun / kPerWord];
+#pragma unroll
+  for (u32 i = 0; i < kRun; i += kPerWord) {
+    words[i / kPerWord] = pack(run + i);
+  }
+  T* line = tile.at(at.row, at.column);
+  if (at.row < tile.rows && at.column + kRun <= tile.columns && vectors) {
+#pragma unroll
+    for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
+      reinterpret_cast<Vector&>(line[i * kPerWord]) = reinterpret_cast<const Vector&>(words[i]);
+    }
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      if (at.row < tile.rows && at.column + i < tile.columns) {
+        line[i] = static_cast<T>(words[i / kPerWord] >> i % kPerWord * 8 * sizeof(T));
+      }
+    }
+  }
+}
+// Consuming calls wait acc_full[acc], read the accumulator from tensor memory chunk by chunk and arrive on acc_empty[acc].
+// Every epilogue thread makes exactly one of them a tile.
+class Accumulator {
+ public:
+  __device__ bool is_thread_active() const { return tile.warp < kEpilogueWarps; }
+
+  // Where a thread's i-th element lies in the tile.
+  // An MMA of 64 rows fills lanes 0-15 of each quarter of 32; two threads share a row, the upper one its right half of
+  // each chunk.
+  __device__ Index map_fragment_index(u32 i) const {
+    const u32 column = i / kRun * kChunk + threadIdx.x / 16 % 2 * kRun + i % kRun;
+    return {threadIdx.x / 32 * 16 + threadIdx.x % 16 + column / kTileN * kMmaM, column % kTileN};
+  }
+
+  // Consumes: f(run, old, row, column) changes the results of kRun neighbours in a row, given what `c` holds there (zeros
+  // unless `reads_c`); stores them.
+  template <typename T, typename C, typename Function>
+  __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f) {
+    const bool vectors = is_vectorizable(out) && (!reads_c || is_vectorizable(c));
+    consume<false>([&](Value (&run)[kRun], u32 first) {
+      const Index at = map_fragment_index(first);
+      Value old[kRun] = {};
+      if (reads_c) {
+        load_run(c, at, vectors, old);
+      }
+      f(run, old, at.row, at.column);
+      store_run(out, at, vectors, run);
+    });
+  }
+
+ private:
+  friend class Tile;
+  __device__ explicit Accumulator(Tile& tile) : tile(tile) {}
+
+  template <bool kUnroll, typename Visit>
+  __device__ __forceinline__ void consume(Visit visit) {
+    if (consumed) {
+      blasdx_a_functor_makes_exactly_one_consuming_call();
+    }
+    consumed = true;
+    const u32 quarter = threadIdx.x / 32 * 32 << 16;
+    const u32 accumulator = tile.tmem + quarter + tile.results.stage * kAccColumns;
+    mbarrier_wait(tile.storage.acc_full(tile.results.stage), tile.results.phase);
+    tcgen05_fence_after_thread_sync();
+#pragma unroll(kUnroll ? kAccColumns / kChunk : 1)
+    for (u32 chunk = 0; chunk < kAccColumns / kChunk; ++chunk) {
+      u32 bits[kRun];
+      tmem_load_16x32bx2_x16(accumulator + chunk * kChunk, bits);
+      if (chunk + 1 == kAccColumns / kChunk) {
+        tcgen05_fence_before_thread_sync();
+        mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));
+      }
+      Value run[kRun];
+#pragma unroll
+      for (u32 i = 0; i < kRun; ++i) {
+        run[i] = tile.zero ? 0 : accumulated(bits[i]);
+      }
+      visit(run, chunk * kRun);
+    }
+    tile.results.advance();
+  }
+
+  Tile& tile;
+  bool consumed = false;
+};
+
+template <typename Functor>
+__device__ __forceinline__ void Tile::execute(Functor functor) {
+  multiply();
+  Accumulator accumulator(*this);
+  epilogue(accumulator, functor);
+}
+
+template <typename Functor>
+__device__ __forceinline__ void Tile::epilogue(Accumulator& accumulator, Functor functor) {
+  finish();
+  if (accumulator.is_thread_active()) {
+    functor(accumulator);
+    if (!accumulator.consumed) {
+      blasdx_a_functor_makes_exactly_one_consuming_call();
+    }
+    accumulator.consumed = false;
+  }
+}
+
+// ---- Pipeline: where a kernel begins ---------------------------------------------------------------------------------
+
+struct Pipeline {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  u32 k;  // extent of the problem
+
+  static constexpr u32 max_threads_per_block = kThreads;
+  __host__ __device__ static constexpr u32 buffer_alignment() { return 1024; }
+  __host__ __device__ static constexpr u32 buffer_size() { return 204900; }
+
+  // Once per CTA: the tile of A along M and that of B along N, or their whole coordinates.
+  __device__ __forceinline__ Tile get_tile(u8* smem, Coordinate a, Coordinate b) const {
+    return Tile(smem, source(a, b));
+  }
+  __device__ __forceinline__ Tile get_tile(u8* smem, u32 row, u32 column) const {
+    return get_tile(smem, Coordinate{row}, Coordinate{column});
+  }
+
+  // For every further tile.
+  __device__ __forceinline__ void reset_tile(Tile& tile, Coordinate a, Coordinate b) const {
+    tile.source.a = a;
+    tile.source.b = b;
+  }
+  __device__ __forceinline__ void reset_tile(Tile& tile, u32 row, u32 column) const {
+    reset_tile(tile, Coordinate{row}, Coordinate{column});
+  }
+
+ private:
+  __device__ Source source(Coordinate a, Coordinate b) const {
+    return {a_map, b_map, a, b, (k + kTileK - 1) / kTileK};
+  }
+};
+
+// ---- Problem ---------------------------------------------------------------------------------------------------------
+
+// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
+// not zero.
+struct Problem {
+  Output* out;
+  const Output* c;
+  u64 out_ld, c_ld;        // elements between rows
+  u64 out_batch, c_batch;  // elements between batches
+  u32 m, n, k, batches;
+  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
+  float alpha, beta;
+};
+static_assert(sizeof(Problem) == 80, "the host packs this struct");
+
+// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
+// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
+struct Schedule {
+  u32 m_tiles, n_tiles, count;
+
+  struct Place {
+    u32 row, column, batch;  // of tiles
+  };
+
+  __device__ explicit Schedule(const Problem& problem)
+      : m_tiles((problem.m + kTileM - 1) / kTileM),
+        n_tiles((problem.n + kTileN - 1) / kTileN),
+        count(m_tiles * n_tiles * problem.batches) {}
+
+  // The first tile of this CTA, and how far it is to its next one.
+  __device__ static u32 first() { return blockIdx.x; }
+  __device__ static u32 step() { return gridDim.x; }
+
+  __device__ Place operator[](u32 index) const {
+    const u32 batch = index / (m_tiles * n_tiles);
+    const u32 tile = index % (m_tiles * n_tiles);
+    const u32 band = tile / (kBand * n_tiles);
+    const u32 inside = tile % (kBand * n_tiles);
+    const u32 height = min(kBand, m_tiles - band * kBand);
+    return {band * kBand + inside % height, inside / height, batch};
+  }
+};
 
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
 blasdx_gemm_bf16_bf16_f32_192x128x64_nn_d5_sm_103a(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     const __grid_constant__ Problem problem) {
-  extern __shared__ __align__(1024) u8 smem[];
-  const Storage storage{shared_address(smem)};
-  const Tiles tiles(problem);
-  const u32 warp = threadIdx.x / 32;
-
-  if (warp == kTmaLoadWarp && elect_one()) {
-    tma_prefetch_map(a_map);
-    tma_prefetch_map(b_map);
-    initialise_barriers(storage);
-  }
-  if (warp == kMmaIssueWarp) {
-    tmem_alloc(storage.tmem_handle(), kTmemColumns);
-    tmem_relinquish_alloc_permit();
-  }
-  tcgen05_fence_before_thread_sync();
-  __syncthreads();
-  tcgen05_fence_after_thread_sync();
-  const u32 tmem = load_shared(storage.tmem_handle());
-
-  if (warp == kTmaLoadWarp) {
-    if (elect_one()) {
-      tma_load(storage, tiles, problem, a_map, b_map);
-    }
-  } else if (warp == kMmaIssueWarp) {
-    if (elect_one()) {
-      mma_issue(storage, tiles, tmem);
-    }
-  } else {
-    epilogue(storage, tiles, problem, tmem);
-  }
-
-  tcgen05_fence_before_thread_sync();
-  __syncthreads();
-  tcgen05_fence_after_thread_sync();
-  if (warp == kMmaIssueWarp) {
-    tmem_dealloc(tmem, kTmemColumns);
+  extern __shared__ __align__(Pipeline::buffer_alignment()) u8 smem[];
+  const Pipeline pipeline{a_map, b_map, problem.k};
+  const Schedule schedule(problem);
+  u32 index = schedule.first();
+  Schedule::Place at = schedule[index];
+  Tile tile = pipeline.get_tile(smem, {at.row, at.batch * problem.a_batch}, {at.column, at.batch * problem.b_batch});
+  while (index < schedule.count) {
+    tile.execute([&](Accumulator& accumulator) {
+      const auto out = get_tile(problem.out + at.batch * problem.out_batch, problem.m, problem.n, problem.out_ld, at.row, at.column);
+      const auto c = get_tile(problem.c + at.batch * problem.c_batch, problem.m, problem.n, problem.c_ld, at.row, at.column);
+      accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
+#pragma unroll
+        for (u32 i = 0; i < kRun; ++i) {
+          run[i] = problem.alpha * run[i] + problem.beta * old[i];
+        }
+      });
+    });
+    index += schedule.step();
+    at = schedule[index];
+    pipeline.reset_tile(tile, {at.row, at.batch * problem.a_batch}, {at.column, at.batch * problem.b_batch});
   }
 }

@@ -13,19 +13,24 @@ from blasdx.plan import PipelinePlan
 class Context(KernelContext):
     """What only the tcgen05 templates see."""
 
-    sections: ClassVar[tuple[str, ...]] = (
+    pipeline: ClassVar[tuple[str, ...]] = (
         "utcmma/storage",
-        "pipeline/problem",
         "pipeline/tma_load",
         "utcmma/mma_issue",
+        "utcmma/tile",
+        "pipeline/memory",
         "utcmma/epilogue",
-        "utcmma/kernel",
+        "utcmma/pipeline",
+        "pipeline/problem",
     )
+    kernel: ClassVar[tuple[str, ...]] = ("utcmma/kernel",)
 
     instruction: str
     instruction_text: str
     tmem_columns: int
     accumulator: AccumulatorTile
+    vector_words: int
+    epilogue_warps: int
     load: str
 
 
@@ -43,5 +48,7 @@ def context(plan: PipelinePlan) -> Context:
         f"A {plan.a.major}, B {plan.b.major}",
         tmem_columns=COLUMNS,
         accumulator=accumulator,
+        vector_words=min(16, accumulator.run * plan.output.itemsize) // 4,
+        epilogue_warps=plan.role("epilogue").warps,
         load=f"tmem_load_{accumulator.load_shape}_x{accumulator.run}",
     )

@@ -19,14 +19,14 @@ _SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 
 class Context(KernelContext):
     """What only the wgmma templates see."""
 
-    sections: ClassVar[tuple[str, ...]] = (
+    pipeline: ClassVar[tuple[str, ...]] = (
         "wgmma/storage",
-        "pipeline/problem",
         "pipeline/tma_load",
         "wgmma/multiply",
+        "pipeline/problem",
         "wgmma/epilogue",
-        "wgmma/kernel",
     )
+    kernel: ClassVar[tuple[str, ...]] = ("wgmma/kernel",)
 
     accumulator: WarpgroupTile
     instruction: str
@@ -36,7 +36,6 @@ class Context(KernelContext):
     staging: StagingTile
     staging_buffers: int
     swizzle_rows: int
-    output_bits: int
     promotion: Promotion | None
     math_registers: int
     load_registers: int
@@ -62,7 +61,6 @@ def context(plan: PipelinePlan) -> Context:
         staging=staging,
         staging_buffers=STAGING_BUFFERS,
         swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
-        output_bits=plan.output.bits,
         promotion=plan.promotion,
         math_registers=split.math,
         load_registers=split.load,
