@@ -180,7 +180,7 @@ def _symbol(name: str) -> str:
 
 # ---- device library ------------------------------------------------------------------------------------------------
 
-_FUNCTION_FILES = ("convert", "warp", "mbarrier", "cluster", "tma", "wgmma", "tcgen05", "tmem_load")
+_FUNCTION_FILES = ("convert", "activation", "fetch", "warp", "mbarrier", "cluster", "tma", "wgmma", "tcgen05", "tmem_load")
 _FUNCTION = re.compile(r"^__device__ __forceinline__ .*?(\w+)\(", re.MULTILINE)
 
 

@@ -8,6 +8,7 @@
     │   ├── NotAnOperatorError          (also a TypeError)
     │   └── MissingOperatorError        (also a ValueError)
     ├── GateError                       the descriptor does not land on the path that was asked for (also a ValueError)
+    ├── EpilogueError                   an epilogue's expression that cannot be (also a ValueError)
     ├── PlanError                       the path is there, but no pipeline fits
     ├── RenderError                     the plan cannot be turned into source
     ├── CompileError                    the compiler refused the source
@@ -73,6 +74,20 @@ class GateError(BlasdxError, ValueError):
     report: Any = None
     required: str = ""
     misses: tuple[Any, ...] = ()
+
+
+class EpilogueError(BlasdxError, ValueError):
+    """An epilogue's expression that cannot be.
+
+    Attributes
+    ----------
+    expression : str
+    column : int or None
+        Where in it, counted from 0.
+    """
+
+    expression: str = ""
+    column: int | None = None
 
 
 class PlanError(BlasdxError):

@@ -1,7 +1,7 @@
 // kCount elements, of which kAdjacent lie side by side and kStep further on the next; the first `inside` of the line exist.
 // Neighbours are read in vectors of up to 16 bytes where the first one's address allows it and all exist.
 template <u32 kAdjacent, u32 kStep, u32 kCount, typename T>
-__device__ __forceinline__ void load_run(T (&run)[kCount], const T* line, u32 inside) {
+__device__ __forceinline__ void fetch_run(T (&run)[kCount], const T* line, u32 inside) {
   constexpr u32 kBytes = kAdjacent * sizeof(T);
   constexpr u32 kVector = kBytes % 16 == 0 ? 16 : kBytes % 8 == 0 ? 8 : kBytes % 4 == 0 ? 4 : kBytes % 2 == 0 ? 2 : 1;
   struct alignas(kVector) Vector {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void load_run(T (&run)[kCount], const T* line, u32 in
 
 // The same where neighbours in a row are `ld` elements apart.
 template <u32 kAdjacent, u32 kStep, u32 kCount, typename T>
-__device__ __forceinline__ void load_run_across(T (&run)[kCount], const T* line, u64 ld, u32 inside) {
+__device__ __forceinline__ void fetch_run_across(T (&run)[kCount], const T* line, u64 ld, u32 inside) {
 #pragma unroll
   for (u32 i = 0; i < kCount; ++i) {
     const u32 at = i / kAdjacent * kStep + i % kAdjacent;

@@ -1,0 +1,166 @@
+"""What the templates see of an epilogue: the CUDA C++ that its expression becomes, line by line."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict
+
+from blasdx.elements import Element
+from blasdx.epilogue import tree
+from blasdx.epilogue.functions import CASTS, FUNCTIONS
+from blasdx.epilogue.tree import ACCUMULATOR, BETA, SOURCE, Binary, Call, Name, Negative, Node, Number
+from blasdx.epilogue.value import ArrayOperand, Epilogue, is_rough
+
+BITS = {
+    "f32": "float",
+    "f16": "u16",
+    "bf16": "u16",
+    "e4m3": "u8",
+    "e5m2": "u8",
+    "s8": "signed char",
+    "u8": "u8",
+    "s32": "int",
+}
+"""C++ type of an element in memory: the number where C++ has the type, otherwise its bits."""
+
+_UNLESS_ZERO = "unless beta is zero"
+_WIDTH = 108
+
+
+class EpilogueContext(BaseModel):
+    """An epilogue in CUDA C++.
+
+    Attributes
+    ----------
+    expression : str
+    value : {"float", "double"}
+        What is computed in: double holds every 32-bit integer.
+    reads_c : bool
+        Whether the pipeline hands over what C holds. It does not where C is no operand, nor where its type is not what
+        is stored: the epilogue then reads it itself.
+    scales_c : bool
+        Whether C is read only where ``problem.beta`` is not zero.
+    places : tuple of str
+        Statements that load what the expression reads, for a run of kCount elements.
+    inside : bool
+        Whether one of them has to know how many of the run lie inside the problem.
+    result : tuple of str
+        The expression, for element i of a run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    expression: str
+    value: str
+    reads_c: bool
+    scales_c: bool
+    places: tuple[str, ...]
+    inside: bool
+    result: tuple[str, ...]
+
+    @classmethod
+    def of(cls, epilogue: Epilogue, accumulator: Element, output: Element, *, c_row_major: bool) -> EpilogueContext:
+        """The epilogue of a kernel with this accumulator, that stores C in this type and order."""
+        spelling = _Spelling(epilogue, "double" if accumulator.name == "s32" else "float", rough=is_rough(output))
+        c = epilogue.c_element(output)
+        fetched = [ArrayOperand(SOURCE, ("m", "n"), c)] if epilogue.reads_c and c != output else []
+        arrays = (*fetched, *epilogue.arrays)
+        spelling.arrays = {array.name: array for array in arrays}
+        return cls(
+            expression=epilogue.expression,
+            value=spelling.value,
+            reads_c=epilogue.reads_c and not fetched,
+            scales_c=epilogue.scales_c,
+            places=tuple(line for array in arrays for line in spelling.load(array, c_row_major=c_row_major)),
+            inside=any("n" in array.axes for array in arrays),
+            result=tuple(textwrap.wrap(spelling.result(), _WIDTH, break_long_words=False)),
+        )
+
+
+class _Spelling:
+    """How the parts of one epilogue are written in C++."""
+
+    def __init__(self, epilogue: Epilogue, value: str, *, rough: bool) -> None:
+        self.epilogue = epilogue
+        self.value = value
+        self.zero = "0.0f" if value == "float" else "0.0"
+        self.rough = rough
+        self.arrays: dict[str, ArrayOperand] = {}
+
+    def result(self) -> str:
+        node = self.epilogue.node
+        return tree.text(_guarded(node) if self.epilogue.scales_c else node, self.leaf, self.call)
+
+    def leaf(self, node: Number | Name | tree.Element) -> str:
+        if isinstance(node, Number):
+            return f"{node.value!r}f" if self.value == "float" else repr(node.value)
+        if isinstance(node, Name) and node.name not in self.arrays:
+            return {ACCUMULATOR: "value[i]", SOURCE: "c[i]"}.get(node.name, f"problem.{node.name}")
+        array = self.arrays[node.name]
+        return self.unpacked(f"{node.name}[i]", array.element) if "n" in array.axes else node.name
+
+    def call(self, function: str, arguments: list[str]) -> str:
+        if function == _UNLESS_ZERO:
+            return f"(problem.beta != 0.0f ? {arguments[0]} : {self.zero})"
+        if self.value == "double" and function in ("min", "max", "clamp"):
+            arguments = [f"Value({argument})" for argument in arguments]  # a factor by value is a float
+        if function == "clamp":
+            x, low, high = arguments
+            return f"minimum(maximum({x}, {low}), {high})"
+        if function in CASTS:
+            return f"round_to_{function}({arguments[0]})"
+        known = FUNCTIONS[function]
+        return f"{known.rough if self.rough and known.rough else known.device}({', '.join(arguments)})"
+
+    def load(self, array: ArrayOperand, *, c_row_major: bool) -> Iterator[str]:
+        name, kind = array.name, BITS[array.element.name]
+        first = f"problem.{name} + batch * problem.{name}_batch"
+        if array.axes == ():
+            element = self.unpacked(f"problem.{name}[batch * problem.{name}_batch]", array.element)
+            yield f"const Value {name} = {element};"
+        elif array.axes == ("m",):
+            element = self.unpacked(f"problem.{name}[batch * problem.{name}_batch + row]", array.element)
+            yield f"const Value {name} = row < problem.m ? {element} : {self.zero};"
+        elif array.axes == ("n",):
+            yield f"{kind} {name}[kCount];"
+            yield f"fetch_run<kAdjacent, kStep>({name}, {first} + column, inside);"
+        else:
+            line = f"row * problem.{name}_ld + column" if c_row_major else f"column * problem.{name}_ld + row"
+            ld = "" if c_row_major else f", problem.{name}_ld"
+            unless = name == SOURCE and self.epilogue.scales_c
+            yield f"{kind} {name}[kCount]{' = {}' if unless else ''};"
+            if unless:
+                yield "if (problem.beta != 0.0f) {"
+            function = "fetch_run" if c_row_major else "fetch_run_across"
+            yield f"{'  ' * unless}{function}<kAdjacent, kStep>({name}, {first} + {line}{ld}, inside);"
+            if unless:
+                yield "}"
+
+    def unpacked(self, bits: str, element: Element) -> str:
+        """An element in memory as a number to compute with."""
+        if element.name == "f32":
+            return bits
+        return f"unpack_{element}({bits})" if element.is_float else f"static_cast<Value>({bits})"
+
+
+def _guarded(node: Node) -> Node:
+    """The same with every product that beta zeroes left out then, unless zero times what it holds is zero anyway."""
+    parts = tree.factors(node)
+    if Name(BETA) in parts and tree.count(node, SOURCE):
+        rest = [part for part in parts if part != Name(BETA)]
+        plain = all(isinstance(part, Number) or _is_c(part) for part in rest)
+        return node if plain else Call(_UNLESS_ZERO, (node,))
+    match node:
+        case Negative(operand):
+            return Negative(_guarded(operand))
+        case Binary(operator, left, right):
+            return Binary(operator, _guarded(left), _guarded(right))
+        case Call(function, arguments):
+            return Call(function, tuple(map(_guarded, arguments)))
+    return node
+
+
+def _is_c(node: Node) -> bool:
+    return node == Name(SOURCE) or (isinstance(node, Call) and node.function in CASTS and _is_c(node.arguments[0]))
