@@ -5,44 +5,112 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
-_LAYOUT = struct.Struct("<6Q6I2f")
+from blasdx.elements import Element
+from blasdx.epilogue import Epilogue
+from blasdx.epilogue.context import BITS
 
-PROBLEM_BYTES = _LAYOUT.size
-"""Size of the struct; the rendered kernel asserts the same number."""
+_CODES = {"u64": "Q", "u32": "I", "float": "f"}
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """out = alpha * A * B + beta * c for ``batches`` problems of m x n x k.
+class Fields:
+    """Members of one type, declared on one line."""
 
-    ``out`` and ``c`` are device addresses, ``c`` is never read when ``beta`` is zero; leading dimensions count
-    elements between rows of a row-major C, between columns of a column-major one; ``out_batch`` and ``c_batch`` count
-    those between batches. ``a_batch`` and ``b_batch`` are 0 where all batches share one operand, otherwise 1.
+    type: str
+    names: tuple[str, ...]
+    remark: str = ""
+
+    @property
+    def code(self) -> str:
+        """Of each member, as `struct` calls it."""
+        return _CODES.get(self.type, "Q")
+
+    def __str__(self) -> str:
+        star = "" if self.type.endswith("*") else " "
+        line = f"{self.type}{star or ' '}{', '.join(self.names)};"
+        return f"{line}  // {self.remark}" if self.remark else line
+
+
+@dataclass(frozen=True)
+class ProblemStruct:
+    """``struct Problem`` of one kernel.
+
+    Its members, all of them numbers:
+
+    ``out``, ``c`` and one of its name for every array of the epilogue
+        Device addresses. ``c`` is there where the epilogue reads it.
+    ``out_ld``, ``c_ld`` and ``name_ld`` of every matrix
+        Elements between rows, between columns where C is column-major.
+    ``out_batch``, ``c_batch`` and ``name_batch`` of every array
+        Elements between batches, 0 where all share one.
+    ``m``, ``n``, ``k``, ``batches``, ``a_batch``, ``b_batch``
+        Extents; the last two are 0 where all batches share one operand, otherwise 1.
+    ``alpha``, ``beta`` and one of its name for every number by value
+        As f32, those that the epilogue names.
     """
 
-    out: int
-    c: int
-    out_ld: int
-    c_ld: int
-    m: int
-    n: int
-    k: int
-    alpha: float
-    beta: float
-    batches: int = 1
-    a_batch: int = 0
-    b_batch: int = 0
-    out_batch: int = 0
-    c_batch: int = 0
+    lines: tuple[Fields, ...]
 
-    def packer(self) -> Callable[[int, int], bytes]:
-        """What packs the struct with other addresses of out and c."""
-        strides = self.out_ld, self.c_ld, self.out_batch, self.c_batch
-        extents = self.m, self.n, self.k, self.batches, self.a_batch, self.b_batch
-        rest = (*strides, *extents, self.alpha, self.beta)
-        return lambda out, c: _LAYOUT.pack(out, c, *rest)
+    @classmethod
+    def of(cls, epilogue: Epilogue, output: Element, *, c_row_major: bool = True) -> ProblemStruct:
+        """The struct of a kernel that stores its results in this type."""
+        c = ("c",) if epilogue.reads_c else ()
+        c_type = "Output" if epilogue.c_element(output) == output else BITS[epilogue.c_element(output).name]
+        arrays = epilogue.arrays
+        matrices = [array.name for array in arrays if len(array.axes) == 2]
+        lines = (
+            Fields("Output*", ("out",)),
+            *(Fields(f"const {c_type}*", (name,)) for name in c),
+            *(Fields(f"const {BITS[one.element.name]}*", (one.name,), f"{one}, {one.element}") for one in arrays),
+            Fields(
+                "u64", _with("_ld", "out", *c, *matrices), f"elements between {'rows' if c_row_major else 'columns'}"
+            ),
+            Fields("u64", _with("_batch", "out", *c, *(one.name for one in arrays)), "elements between batches"),
+            Fields("u32", ("m", "n", "k", "batches")),
+            Fields("u32", ("a_batch", "b_batch"), "1, or 0 where all batches share one operand"),
+            Fields("float", ("alpha",) * epilogue.uses_alpha + ("beta",) * epilogue.uses_beta + epilogue.scalars),
+        )
+        return cls(tuple(line for line in lines if line.names))
 
-    def pack(self) -> bytes:
-        """The struct's bytes, in the order of the C++ fields."""
-        return self.packer()(self.out, self.c)
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The members in order."""
+        return tuple(name for line in self.lines for name in line.names)
+
+    @cached_property
+    def addresses(self) -> tuple[str, ...]:
+        """Those that are addresses, which come first."""
+        return tuple(name for line in self.lines if line.type.endswith("*") for name in line.names)
+
+    @cached_property
+    def _layout(self) -> struct.Struct:
+        codes = "".join(line.code * len(line.names) for line in self.lines)
+        unpadded = struct.Struct(f"<{codes}")
+        return struct.Struct(f"<{codes}{-unpadded.size % 8}x")  # as the compiler aligns a struct with 64-bit members
+
+    @property
+    def size(self) -> int:
+        """Bytes; the rendered kernel asserts the same number."""
+        return self._layout.size
+
+    def packer(self, **values: float) -> Callable[..., bytes]:
+        """What packs the struct with other addresses, given all other members.
+
+        Raises
+        ------
+        KeyError
+            For a member that is left out.
+        """
+        rest = [values[name] for name in self.names[len(self.addresses) :]]
+        pack = self._layout.pack
+        return lambda *addresses: pack(*addresses, *rest)
+
+    def pack(self, **values: float) -> bytes:
+        """The struct's bytes, given every member."""
+        return self.packer(**values)(*(values[name] for name in self.addresses))
+
+
+def _with(suffix: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{name}{suffix}" for name in names)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from blasdx.arguments import Arguments
 from blasdx.compiler import CompiledKernel
 from blasdx.devices import Addresses, Argument, Arrays, Launch, Look, StructArgument, TensorMapArgument
 from blasdx.operands import TMA_ALIGNMENT, Matrix, Operand, Product, Seen, Walk, walk
-from blasdx.operators import row_major
 from blasdx.plan import PipelinePlan
 
 
@@ -116,7 +114,7 @@ def launch_of(plan: PipelinePlan, product: Product, steps: Walk, processors: int
             TensorMapArgument(a.operand, plan.a.tensor_map(product.m, product.k, a.ld, **_batches(a, steps.count))),
             TensorMapArgument(b.operand, plan.b.tensor_map(product.n, product.k, b.ld, **_batches(b, steps.count))),
             *_out_map(plan, product, out, steps.count),
-            _problem(product, a, b, c, out, steps.count),
+            _problem(plan, product, a, b, c, out, steps.count),
         ),
         writes=out.operand,
         cluster=plan.cluster_size,
@@ -142,7 +140,7 @@ def _out_map(plan: PipelinePlan, product: Product, out: Matrix, count: int) -> t
 
     The kernel sees the same strides, and does not look at the map where TMA does not take them.
     """
-    if plan.staging is None or plan.descriptor.arrangement.c is not row_major:
+    if plan.staging is None or not plan.bulk_stores:
         return ()
     if (out.stride | out.steps[0]) % TMA_ALIGNMENT:
         return (StructArgument((), lambda: bytes(128)),)
@@ -150,22 +148,22 @@ def _out_map(plan: PipelinePlan, product: Product, out: Matrix, count: int) -> t
     return (TensorMapArgument(out.operand, spec),)
 
 
-def _problem(product: Product, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, count: int) -> StructArgument:
+def _problem(
+    plan: PipelinePlan, product: Product, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, count: int
+) -> StructArgument:
     item = out.operand.dtype.itemsize
-    pack = Arguments(
-        out=0,
-        c=0,
+    pack = plan.problem.packer(
         out_ld=out.ld,
         c_ld=c.ld if c else 0,
+        out_batch=out.steps[0] // item,
+        c_batch=c.steps[0] // item if c else 0,
         m=product.m,
         n=product.n,
         k=product.k,
-        alpha=float(product.alpha),
-        beta=float(product.beta),
         batches=count,
         a_batch=int(a.steps != (0,)),
         b_batch=int(b.steps != (0,)),
-        out_batch=out.steps[0] // item,
-        c_batch=c.steps[0] // item if c else 0,
-    ).packer()
+        alpha=float(product.alpha),
+        beta=float(product.beta),
+    )
     return StructArgument((out.operand, c.operand if c else None), pack)

@@ -113,18 +113,17 @@ def _header(plan: PipelinePlan, uses: str, namespace: str) -> HeaderSource:
     return HeaderSource(plan=plan, text=text)
 
 
-_KERNEL = re.compile(
-    r'extern\s+"C"\s+(?:\w+\s+)*?__global__\s+(?:[\w:]+(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?\s+)*?(\w+)\s*\('
-)
+_ATTRIBUTE = re.compile(r"__(?!global__)\w+__\s*\((?:[^()]|\([^()]*\))*\)")
+_KERNEL = re.compile(r'extern\s+"C"[\w\s]*?\b__global__\b[\w\s]*?\b(\w+)\s*\(')
 
 
 def _entry(source: str, name: str | None) -> str:
     """The name of the kernel in a source of one's own."""
-    kernels = _KERNEL.findall(source)
+    kernels: list[str] = _KERNEL.findall(_ATTRIBUTE.sub("", source))
     found = ", ".join(kernels) or "none"
     if name is None and len(kernels) == 1:
         return kernels[0]
-    if name in kernels:
+    if name is not None and name in kernels:
         return name
     wanted = f"entry = {name!r}" if name else "no entry is named"
     raise RenderError(f'{wanted}, and kernel_source has these extern "C" __global__ functions: {found}')
@@ -180,7 +179,18 @@ def _symbol(name: str) -> str:
 
 # ---- device library ------------------------------------------------------------------------------------------------
 
-_FUNCTION_FILES = ("convert", "activation", "fetch", "warp", "mbarrier", "cluster", "tma", "wgmma", "tcgen05", "tmem_load")
+_FUNCTION_FILES = (
+    "convert",
+    "activation",
+    "fetch",
+    "warp",
+    "mbarrier",
+    "cluster",
+    "tma",
+    "wgmma",
+    "tcgen05",
+    "tmem_load",
+)
 _FUNCTION = re.compile(r"^__device__ __forceinline__ .*?(\w+)\(", re.MULTILINE)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from blasdx.arguments import ProblemStruct
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
+from blasdx.epilogue import DEFAULT, Epilogue
 from blasdx.layout.descriptors import Major
 from blasdx.layout.operand import OperandTile
 from blasdx.layout.registers import WarpgroupTile
@@ -145,6 +147,7 @@ class PipelinePlan(_Value):
     regions: tuple[Region, ...]
     buffer_alignment: int
     smem_limit: int
+    epilogue: Epilogue = DEFAULT
 
     @property
     def stage_bytes(self) -> int:
@@ -168,6 +171,11 @@ class PipelinePlan(_Value):
     def smem_total(self) -> int:
         """Dynamic shared memory of a launch in bytes: the storage calculator's sum of buffer and scratch."""
         return smem_total(self.buffer_alignment, self._regions_end, self.scratch)
+
+    @property
+    def problem(self) -> ProblemStruct:
+        """The struct that the kernel takes by value."""
+        return ProblemStruct.of(self.epilogue, self.output, c_row_major=self.descriptor.arrangement.c is row_major)
 
     @property
     def block_dim(self) -> int:
@@ -204,6 +212,11 @@ class PipelinePlan(_Value):
     def accumulator_stages(self) -> int:
         """Accumulators there are room for at once: one in registers, more in tensor memory."""
         return self.accumulator.stages
+
+    @property
+    def bulk_stores(self) -> bool:
+        """Whether the kernel stores C with TMA where C's address, strides and rows allow it."""
+        return self.staging is not None and self.descriptor.arrangement.c is row_major
 
     @property
     def tile_m(self) -> int:
@@ -262,6 +275,8 @@ class PipelinePlan(_Value):
             "MMAs": f"{mma.blocks * mma.steps} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
             f"kind::{mma.kind}",
         }
+        if self.epilogue != DEFAULT:
+            rows["epilogue"] = str(self.epilogue)
         if self.promotion:
             rows["promotion"] = f"fp8 partial sums leave the tensor core every {self.promotion.k} of K"
         for barrier in self.barriers:

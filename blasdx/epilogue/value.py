@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -135,6 +136,33 @@ class Epilogue(BaseModel):
     def c_element(self, output: Element) -> Element:
         """Element type of C in memory: the declared one, otherwise what is stored."""
         return dict(self.types).get(tree.SOURCE, output)
+
+    # ---- what it means
+
+    def reference(
+        self, acc: Any, c: Any = None, *, output: object = "f32", alpha: float = 1.0, beta: float = 0.0, **operands: Any
+    ) -> Any:
+        """Evaluate the expression in NumPy: in float64, and rounded to the output's type.
+
+        Parameters
+        ----------
+        acc : array_like
+            (..., m, n), the sums of products.
+        c : array_like, optional
+            (..., m, n), where the expression names it; not looked at where it is scaled by a beta of zero.
+        output : element type
+        alpha, beta : float
+        **operands : array_like
+            The arrays and numbers of the expression: vectors are (m,) and (n,), batches go in front.
+
+        Returns
+        -------
+        numpy.ndarray
+            (..., m, n), in the output's type.
+        """
+        from blasdx.epilogue.reference import reference
+
+        return reference(self, acc, Element.of(output), {"c": c, "alpha": alpha, "beta": beta, **operands})
 
     # ---- for people
 

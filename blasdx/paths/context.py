@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from blasdx.arguments import PROBLEM_BYTES
+from blasdx.arguments import Fields
+from blasdx.epilogue.context import EpilogueContext
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.operand import OperandTile
 from blasdx.operators import row_major
@@ -53,7 +54,7 @@ class KernelContext(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pipeline: ClassVar[tuple[str, ...]]
-    kernel: ClassVar[tuple[str, ...]]
+    kernel: ClassVar[tuple[str, ...]] = ("kernels/gemm",)
 
     library: bool = False
     descriptor: tuple[str, ...]
@@ -67,10 +68,13 @@ class KernelContext(BaseModel):
     band: int
     threads: int
     smem_total: int
+    problem_fields: tuple[Fields, ...]
     problem_bytes: int
+    epilogue: EpilogueContext
     output: str
     output_bits: int
     accumulator_element: str
+    bulk_stores: bool
     buffer_size: int
     buffer_alignment: int
     c_row_major: bool
@@ -98,10 +102,15 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "band": BAND,
         "threads": plan.block_dim,
         "smem_total": plan.smem_total,
-        "problem_bytes": PROBLEM_BYTES,
+        "problem_fields": plan.problem.lines,
+        "problem_bytes": plan.problem.size,
+        "epilogue": EpilogueContext.of(
+            plan.epilogue, d.precision.c, plan.output, c_row_major=d.arrangement.c is row_major
+        ),
         "output": plan.output.name,
         "output_bits": plan.output.bits,
         "accumulator_element": d.precision.c.name,
+        "bulk_stores": plan.bulk_stores,
         "buffer_size": plan.buffer_size,
         "buffer_alignment": plan.buffer_alignment,
         "c_row_major": d.arrangement.c is row_major,

@@ -40,6 +40,16 @@ __device__ __forceinline__ u16 load_shared_u16(u32 address) {
   return value;
 }
 
+__device__ __forceinline__ void store_shared_u8(u32 address, u8 value) {
+  asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "h"(static_cast<u16>(value)) : "memory");
+}
+
+__device__ __forceinline__ u8 load_shared_u8(u32 address) {
+  u16 value;
+  asm volatile("ld.shared.b8 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return static_cast<u8>(value);
+}
+
 // Barrier `id` among the next `threads` threads that come to it.
 __device__ __forceinline__ void named_barrier_sync(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -39,6 +39,7 @@ constexpr u32 kTileK = 64;
 constexpr u32 kDepth = 4;  // stages in shared memory
 constexpr u32 kBand = 16;  // tiles along M that are visited together
 using Output = u32;  // the bits of one f32
+using Value = float;  // what an epilogue computes in
 
 // The tile is shared out among 2 x 1 warpgroups along M x N. Each multiplies its 64 x 256 in kRowBlocks x kColumnBlocks
 // MMAs of 64 x kMmaN x 16 for each of kMmaSteps along K.
@@ -369,7 +370,7 @@ __device__ __forceinline__ void wgmma(u32 (&d)[kRegisters], u64 a, u64 b, bool a
       : "memory");
 }
 
-struct Accumulator {
+struct Registers {
   u32 block[kRowBlocks][kColumnBlocks][kRegisters];
 };
 
@@ -382,7 +383,7 @@ __device__ __forceinline__ void release(const Storage& storage, u32 stage) {
 
 // Waits full[stage] for each K block; multiplies; arrives on the empty[stage] before it once those MMAs are complete.
 __device__ __forceinline__ void multiply(const Storage& storage, u32 k_blocks, u32 group, Ring<kDepth>& ring,
-                                         Accumulator& acc) {
+                                         Registers& acc) {
   const u32 a_start = group / kGroupsN * kRowBlocks * kABlockBytes;
   const u32 b_start = group % kGroupsN * kColumnBlocks * kBBlockBytes;
   u32 previous = 0;
@@ -424,18 +425,347 @@ __device__ __forceinline__ void multiply(const Storage& storage, u32 k_blocks, u
   }
 }
 
+// ---- Tile: what a kernel drives --------------------------------------------------------------------------------------
+
+class Accumulator;
+
+// The tile at work in this CTA. All threads of the block construct it, make the same calls, and leave together.
+class Tile {
+ public:
+  __device__ __forceinline__ Tile(u8* smem, const Source& source)
+      : source(source),
+        storage{shared_address(smem)},
+        warp(__shfl_sync(0xffffffff, threadIdx.x / 32, 0)),
+        leader(elect_one()) {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_prefetch_map(source.a_map);
+      tma_prefetch_map(source.b_map);
+      initialise_barriers(storage);
+    }
+    __syncthreads();
+  }
+  Tile(const Tile&) = delete;
+
+  __device__ __forceinline__ ~Tile() {
+    if (threadIdx.x % 128 == 0) {
+      bulk_wait_group<0>();
+    }
+  }
+
+  // Points to another tile; Pipeline::reset_tile calls it.
+  __device__ void point(Coordinate a, Coordinate b) {
+    source.a = a;
+    source.b = b;
+  }
+
+  // A * B of this tile; then functor(accumulator) on the math threads, while tma_load already fetches the next tile.
+  template <typename Functor>
+  __device__ __forceinline__ void execute(Functor functor) {
+    if (warp < kTmaLoadWarp) {
+      multiply_and(functor);
+    } else {
+      load();
+    }
+  }
+
+  // Calls body(tile) in each role, so that each has a loop of its own; tma_load then hands registers to the math warps,
+  // which ptxas allows only where their paths do not meet again.
+  template <typename Body>
+  __device__ __forceinline__ void specialise(Body body) {
+    if (warp < kTmaLoadWarp) {
+      registers_claim<kMathRegisters>();
+      body(Math{*this});
+    } else {
+      registers_release<kLoadRegisters>();
+      body(Load{*this});
+    }
+  }
+
+ private:
+  friend class Accumulator;
+
+  // The tile as one role sees it.
+  struct Load {
+    Tile& tile;
+
+    __device__ void point(Coordinate a, Coordinate b) const { tile.point(a, b); }
+    template <typename Functor>
+    __device__ __forceinline__ void execute(Functor) const {
+      tile.load();
+    }
+  };
+  struct Math {
+    Tile& tile;
+
+    __device__ void point(Coordinate a, Coordinate b) const { tile.point(a, b); }
+    template <typename Functor>
+    __device__ __forceinline__ void execute(Functor functor) const {
+      tile.multiply_and(functor);
+    }
+  };
+
+  __device__ __forceinline__ void load() {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_load(storage, source, ring);
+    }
+  }
+
+  template <typename Functor>
+  __device__ __forceinline__ void multiply_and(Functor functor);
+
+  __device__ u32 group() const { return warp / 4; }
+
+  Source source;
+  Storage storage;
+  u32 warp;
+  bool leader;
+  Ring<kDepth> ring;
+  u32 buffer = 0;  // of the warpgroup's staging buffers
+};
+
+// ---- Tiles in memory -------------------------------------------------------------------------------------------------
+
+// A place inside a tile.
+struct Index {
+  u32 row, column;
+};
+
+// The part of a row-major matrix of the output's type that a tile covers. It stays apart in its fields, which in
+// a kernel's parameters take no registers.
+template <typename T>
+struct MemoryTile {
+  static_assert(sizeof(T) == sizeof(Output), "tiles in memory hold f32, the type that this pipeline was planned to store");
+
+  T* data;
+  u64 ld, batch_stride;  // elements between rows and between batches
+  u32 rows, columns;     // of the matrix; nothing outside is touched
+  u32 row, column;       // the tile's first element
+  u32 batch = 0;
+  const TensorMap* map = nullptr;  // of the matrix, where TMA can write it
+
+  __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  __device__ T* operator[](Index at) const {
+    return data + batch * batch_stride + (row + at.row) * ld + (column + at.column);
+  }
+};
+
+// Tile (row, column) of a matrix.
+template <typename T>
+__device__ MemoryTile<T> get_tile(T* matrix, u32 rows, u32 columns, u64 ld, u32 row, u32 column) {
+  return {matrix, ld, 0, rows, columns, row * kTileM, column * kTileN};
+}
+
+// ---- Accumulator: what an epilogue gets ------------------------------------------------------------------------------
+
+constexpr u32 kRun = 2;  // neighbours in a row that a thread holds together
+
+// Where C's element lies in a staging buffer.
+__device__ u32 staged(u32 buffer, u32 row, u32 column) {
+  const u32 address = buffer + (row * kChunk + column) * sizeof(Output);
+  return address ^ (address >> 7 & 7) << 4;
+}
+
+// Visits every element of a chunk that lies inside the tile's part of the matrix, neighbours in memory by neighbouring
+// threads.
+template <typename T, typename Visit>
+__device__ __forceinline__ void for_each_element(const MemoryTile<T>& tile, u32 buffer, Index chunk, Visit visit) {
+#pragma unroll 2
+  for (u32 i = threadIdx.x % 128; i < 64 * kChunk; i += 128) {
+    const u32 row = i / kChunk;
+    const u32 column = i % kChunk;
+    const Index at = {chunk.row + row, chunk.column + column};
+    if (tile.holds(at)) {
+      visit(staged(buffer, row, column), tile[at]);
+    }
+  }
+}
+
+// Brings a chunk into a staging buffer.
+template <typename T>
+__device__ __forceinline__ void fetch_elements(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
+  for_each_element(tile, buffer, chunk, [](u32 address, const T* element) {
+    store_shared(address, *element);
+  });
+}
+
+// Stores a staged chunk without TMA.
+template <typename T>
+__device__ __forceinline__ void store_elements(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
+  for_each_element(tile, buffer, chunk, [](u32 address, T* element) { *element = load_shared(address); });
+}
+
+// A run on its way out.
+__device__ void write_run(u32 address, const Value (&run)[kRun]) {
+  store_shared_pair(address, __float_as_uint(run[0]), __float_as_uint(run[1]));
+}
+
+// And what stood in its place.
+__device__ void read_run(u32 address, Value (&run)[kRun]) {
+#pragma unroll
+  for (u32 i = 0; i < kRun; ++i) {
+    const Output bits = load_shared(address + i * sizeof(Output));
+    run[i] = __uint_as_float(bits);
+  }
+}
+
+class Accumulator {
+ public:
+  __device__ bool is_thread_active() const { return tile.warp < kTmaLoadWarp; }
+
+  // Where a thread's i-th element lies in the tile. For every 8 columns of an MMA a thread holds two neighbours in a row
+  // and two more eight rows below.
+  __device__ Index map_fragment_index(u32 i) const {
+    const u32 element = i % (kMmaN / 2);
+    const u32 row_block = i / (kMmaN / 2) / kColumnBlocks;
+    const u32 column_block = i / (kMmaN / 2) % kColumnBlocks;
+    const u32 row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + element / 2 % 2 * 8;
+    const u32 column = threadIdx.x % 4 * 2 + element / 4 * 8 + element % 2;
+    return {(tile.group() / kGroupsN * kRowBlocks + row_block) * 64 + row,
+            (tile.group() % kGroupsN * kColumnBlocks + column_block) * kMmaN + column};
+  }
+
+  // f(run, old, row, column) changes the results of kRun neighbours in a row, given what `c` holds there (zeros unless
+  // `reads_c`); they leave through shared memory, one chunk after the other, in whole lines.
+  template <typename T, typename C, typename Function>
+  __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f) {
+    const u32 group = tile.group();
+    const bool bulk = out.map != nullptr;
+    const bool issues = threadIdx.x % 128 == 0;
+#pragma unroll
+    for (u32 row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+      for (u32 chunk = 0; chunk < kColumnBlocks * kMmaN; chunk += kChunk) {
+        const Index place = {(group / kGroupsN * kRowBlocks + row_block) * 64, group % kGroupsN * kColumnBlocks * kMmaN + chunk};
+        const u32 staging = tile.storage.staging(group * kStagingBuffers + tile.buffer);
+        if (issues) {
+          bulk_wait_group_read<kStagingBuffers - 1>();
+        }
+        named_barrier_sync(group + 1, 128);  // everyone is done with what the buffer held
+        if (reads_c) {
+          fetch_elements(c, staging, place);
+          named_barrier_sync(group + 1, 128);
+        }
+#pragma unroll
+        for (u32 i = 0; i < kChunk / 2; i += kRun) {
+          const u32 first = (row_block * kColumnBlocks * kMmaN + chunk) / 2 + i;
+          const Index at = map_fragment_index(first);
+          const u32 address = staged(staging, at.row % 64, at.column - place.column);
+          Value run[kRun] = {result(first), result(first + 1)};
+          Value old[kRun] = {};
+          if (reads_c) {
+            read_run(address, old);
+          }
+          f(run, old, at.row, at.column);
+          write_run(address, run);
+        }
+        if (bulk) {
+          fence_proxy_async();
+        }
+        named_barrier_sync(group + 1, 128);  // the chunk is whole
+        if (!bulk) {
+          store_elements(out, staging, place);
+        } else if (issues) {
+          tma_store_3d(*out.map, out.column + place.column, out.row + place.row, out.batch, staging);
+          bulk_commit_group();
+        }
+        tile.buffer = (tile.buffer + 1) % kStagingBuffers;
+      }
+    }
+  }
+
+ private:
+  friend class Tile;
+  __device__ explicit Accumulator(Tile& tile) : tile(tile) {}
+
+  __device__ Value result(u32 i) const {
+    const u32 (&fragment)[kRegisters] = sum.block[i / (kMmaN / 2) / kColumnBlocks][i / (kMmaN / 2) % kColumnBlocks];
+    const u32 element = i % (kMmaN / 2);
+    return __uint_as_float(fragment[element]);
+  }
+
+  Tile& tile;
+  Registers sum;
+};
+
+template <typename Functor>
+__device__ __forceinline__ void Tile::multiply_and(Functor functor) {
+  Accumulator accumulator(*this);
+  multiply(storage, source.k_blocks, group(), ring, accumulator.sum);
+  functor(accumulator);
+}
+
+// ---- Pipeline: where a kernel begins ---------------------------------------------------------------------------------
+
+struct Pipeline {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  u32 k;  // extent of the problem
+
+  static constexpr u32 max_threads_per_block = kThreads;
+  __host__ __device__ static constexpr u32 buffer_alignment() { return 1024; }
+  __host__ __device__ static constexpr u32 buffer_size() { return 196672; }
+
+  // Once per CTA: the tile of A along M and that of B along N, or their whole coordinates.
+  __device__ __forceinline__ Tile get_tile(u8* smem, Coordinate a, Coordinate b) const {
+    return Tile(smem, source(a, b));
+  }
+  __device__ __forceinline__ Tile get_tile(u8* smem, u32 row, u32 column) const {
+    return get_tile(smem, Coordinate{row}, Coordinate{column});
+  }
+
+  // For every further tile.
+  template <typename AnyTile>
+  __device__ __forceinline__ void reset_tile(AnyTile& tile, Coordinate a, Coordinate b) const {
+    tile.point(a, b);
+  }
+  template <typename AnyTile>
+  __device__ __forceinline__ void reset_tile(AnyTile& tile, u32 row, u32 column) const {
+    reset_tile(tile, Coordinate{row}, Coordinate{column});
+  }
+
+ private:
+  __device__ Source source(Coordinate a, Coordinate b) const {
+    return {a_map, b_map, a, b, (k + kTileK - 1) / kTileK};
+  }
+};
+
 // ---- Problem ---------------------------------------------------------------------------------------------------------
 
-// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
-// not zero.
+// out = alpha * acc + beta * c
+// for `batches` problems of m x n x k, acc being A * B; c is read only where beta is not zero.
 struct Problem {
   Output* out;
   const Output* c;
-  u64 out_ld, c_ld;        // elements between rows
+  u64 out_ld, c_ld;  // elements between rows
   u64 out_batch, c_batch;  // elements between batches
   u32 m, n, k, batches;
   u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
   float alpha, beta;
+
+  struct Place {
+    u32 row, column, batch;  // of tiles
+  };
+
+  // A tile of the output.
+  __device__ MemoryTile<Output> out_tile(Place at, const TensorMap& map) const {
+    return {out, out_ld, out_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch, is_bulk_storable() ? &map : nullptr};
+  }
+
+  // Whether TMA can write C: its address and strides have to be multiples of 16 bytes, and so have its rows, because a
+  // store clips them in units of 16 bytes: what follows a row would be overwritten up to there.
+  __device__ bool is_bulk_storable() const {
+    const u64 bytes = (out_ld | out_batch | n) * sizeof(Output);
+    return (reinterpret_cast<u64>(out) | bytes) % 16 == 0;
+  }
+
+  // A tile of C.
+  __device__ MemoryTile<const Output> c_tile(Place at) const {
+    return {c, c_ld, c_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch};
+  }
+
+  // The tiles of A and B that make one of the output.
+  __device__ Coordinate a_tile(Place at) const { return {at.row, at.batch * a_batch}; }
+  __device__ Coordinate b_tile(Place at) const { return {at.column, at.batch * b_batch}; }
 };
 static_assert(sizeof(Problem) == 80, "the host packs this struct");
 
@@ -443,10 +773,6 @@ static_assert(sizeof(Problem) == 80, "the host packs this struct");
 // is at work at one time shares few rows of A and few columns of B, which then stay in L2.
 struct Schedule {
   u32 m_tiles, n_tiles, count;
-
-  struct Place {
-    u32 row, column, batch;  // of tiles
-  };
 
   __device__ explicit Schedule(const Problem& problem)
       : m_tiles((problem.m + kTileM - 1) / kTileM),
@@ -457,7 +783,7 @@ struct Schedule {
   __device__ static u32 first() { return blockIdx.x; }
   __device__ static u32 step() { return gridDim.x; }
 
-  __device__ Place operator[](u32 index) const {
+  __device__ Problem::Place operator[](u32 index) const {
     const u32 batch = index / (m_tiles * n_tiles);
     const u32 tile = index % (m_tiles * n_tiles);
     const u32 band = tile / (kBand * n_tiles);
@@ -467,154 +793,34 @@ struct Schedule {
   }
 };
 
-// ---- Role math, second half: epilogue --------------------------------------------------------------------------------
-
-// Where C's element lies in a staging buffer.
-__device__ u32 staged(u32 buffer, u32 row, u32 column) {
-  const u32 address = buffer + (row * kChunk + column) * sizeof(Output);
-  return address ^ (address >> 7 & 7) << 4;
-}
-
-__device__ u64 index_of(const Schedule::Place& at, u64 ld, u64 batch) {
-  return at.batch * batch + at.row * ld + at.column;
-}
-
-// Whether TMA can write C: its address and strides have to be multiples of 16 bytes, and so have its rows, because a store
-// clips them in units of 16 bytes: what follows a row would be overwritten up to there.
-__device__ bool is_bulk_storable(const Problem& problem) {
-  const u64 bytes = (problem.out_ld | problem.out_batch | problem.n) * sizeof(Output);
-  return (reinterpret_cast<u64>(problem.out) | bytes) % 16 == 0;
-}
-
-// Visits every element of a chunk that lies inside the m x n output, neighbours in memory by neighbouring threads.
-template <typename Visit>
-__device__ __forceinline__ void for_each_element(const Problem& problem, u32 buffer, const Schedule::Place& chunk,
-                                                 Visit visit) {
-  for (u32 i = threadIdx.x % 128; i < 64 * kChunk; i += 128) {
-    const u32 row = i / kChunk;
-    const u32 column = i % kChunk;
-    if (chunk.row + row < problem.m && chunk.column + column < problem.n) {
-      visit(staged(buffer, row, column), Schedule::Place{chunk.row + row, chunk.column + column, chunk.batch});
-    }
-  }
-}
-
-// Brings a chunk of C into the staging buffer, for beta * C.
-__device__ __forceinline__ void fetch_elements(const Problem& problem, u32 buffer, const Schedule::Place& chunk) {
-  for_each_element(problem, buffer, chunk, [&](u32 address, const Schedule::Place& at) {
-    store_shared(address, problem.c[index_of(at, problem.c_ld, problem.c_batch)]);
-  });
-}
-
-// Stores a staged chunk without TMA.
-__device__ __forceinline__ void store_elements(const Problem& problem, u32 buffer, const Schedule::Place& chunk) {
-  for_each_element(problem, buffer, chunk, [&](u32 address, const Schedule::Place& at) {
-    problem.out[index_of(at, problem.out_ld, problem.out_batch)] = load_shared(address);
-  });
-}
-
-// Takes the accumulator through shared memory, one chunk after the other, so that it leaves in whole lines.
-__device__ __forceinline__ void epilogue(const Storage& storage, const Problem& problem, const TensorMap& out_map, u32 group,
-                                         const Schedule::Place& at, u32& buffer, const Accumulator& acc) {
-  const u32 group_row = at.row * kTileM + group / kGroupsN * kRowBlocks * 64;
-  const u32 group_column = at.column * kTileN + group % kGroupsN * kColumnBlocks * kMmaN;
-  const u32 fragment_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  const u32 fragment_column = threadIdx.x % 4 * 2;
-  const bool bulk = is_bulk_storable(problem);
-  const bool issues = threadIdx.x % 128 == 0;
-#pragma unroll
-  for (u32 row_block = 0; row_block < kRowBlocks; ++row_block) {
-#pragma unroll
-    for (u32 chunk = 0; chunk < kColumnBlocks * kMmaN; chunk += kChunk) {
-      const u32 (&fragment)[kRegisters] = acc.block[row_block][chunk / kMmaN];
-      const Schedule::Place place = {group_row + row_block * 64, group_column + chunk, at.batch};
-      const u32 staging = storage.staging(group * kStagingBuffers + buffer);
-      if (issues) {
-        bulk_wait_group_read<kStagingBuffers - 1>();
-      }
-      named_barrier_sync(group + 1, 128);  // everyone is done with what the buffer held
-      if (problem.beta != 0.0f) {
-        fetch_elements(problem, staging, place);
-        named_barrier_sync(group + 1, 128);
-      }
-#pragma unroll
-      for (u32 i = 0; i < kChunk / 2; i += 2) {
-        // A fragment holds, for every 8 columns, two neighbours in a row and two more eight rows below.
-        const u32 address = staged(staging, fragment_row + i / 2 % 2 * 8, fragment_column + i / 4 * 8);
-        const u32 element = chunk % kMmaN / 2 + i;
-        float first = problem.alpha * __uint_as_float(fragment[element]);
-        float second = problem.alpha * __uint_as_float(fragment[element + 1]);
-        if (problem.beta != 0.0f) {
-          first += problem.beta * __uint_as_float(load_shared(address));
-          second += problem.beta * __uint_as_float(load_shared(address + 4));
-        }
-        store_shared_pair(address, __float_as_uint(first), __float_as_uint(second));
-      }
-      if (bulk) {
-        fence_proxy_async();
-      }
-      named_barrier_sync(group + 1, 128);  // the chunk is whole
-      if (!bulk) {
-        store_elements(problem, staging, place);
-      } else if (issues) {
-        tma_store_3d(out_map, place.column, place.row, place.batch, staging);
-        bulk_commit_group();
-      }
-      buffer = (buffer + 1) % kStagingBuffers;
-    }
-  }
-}
-
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
-// Each math warpgroup multiplies its part of a tile and stores it, while tma_load already fetches the next tile's.
-__device__ __forceinline__ void math(const Storage& storage, const Schedule& schedule, const Problem& problem, const TensorMap& out_map) {
-  const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  Ring<kDepth> ring;
-  Accumulator acc;
-  u32 buffer = 0;
-  for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
-    const Schedule::Place at = schedule[index];
-    multiply(storage, (problem.k + kTileK - 1) / kTileK, group, ring, acc);
-    epilogue(storage, problem, out_map, group, at, buffer, acc);
-  }
-  if (threadIdx.x % 128 == 0) {
-    bulk_wait_group<0>();
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
 blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_90a(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     const __grid_constant__ TensorMap out_map, const __grid_constant__ Problem problem) {
-  extern __shared__ __align__(1024) u8 smem[];
-  const Storage storage{shared_address(smem)};
+  extern __shared__ __align__(Pipeline::buffer_alignment()) u8 smem[];
+  const Pipeline pipeline{a_map, b_map, problem.k};
   const Schedule schedule(problem);
-  const u32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-
-  if (warp == kTmaLoadWarp && elect_one()) {
-    tma_prefetch_map(a_map);
-    tma_prefetch_map(b_map);
-    initialise_barriers(storage);
-  }
-  __syncthreads();
-
-  if (warp >= kTmaLoadWarp) {
-    registers_release<kLoadRegisters>();
-    if (warp == kTmaLoadWarp && elect_one()) {
-      Ring<kDepth> ring;
-      for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
-        const Schedule::Place at = schedule[index];
-        const Source source = {a_map,
-                               b_map,
-                               {at.row, at.batch * problem.a_batch},
-                               {at.column, at.batch * problem.b_batch},
-                               (problem.k + kTileK - 1) / kTileK};
-        tma_load(storage, source, ring);
-      }
+  u32 index = schedule.first();
+  const Problem::Place first = schedule[index];
+  Tile whole = pipeline.get_tile(smem, problem.a_tile(first), problem.b_tile(first));
+  whole.specialise([&](auto&& tile) {
+    while (index < schedule.count) {
+      tile.execute([&](Accumulator& accumulator) {
+        const Problem::Place at = schedule[index];
+        const auto out = problem.out_tile(at, out_map);
+        const auto c = problem.c_tile(at);
+        accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
+#pragma unroll
+          for (u32 i = 0; i < kRun; ++i) {
+            run[i] = problem.alpha * run[i] + problem.beta * old[i];
+          }
+        });
+      });
+      index += schedule.step();
+      const Problem::Place at = schedule[index];
+      pipeline.reset_tile(tile, problem.a_tile(at), problem.b_tile(at));
     }
-  } else {
-    registers_claim<kMathRegisters>();
-    math(storage, schedule, problem, out_map);
-  }
+  });
 }

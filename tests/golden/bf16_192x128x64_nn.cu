@@ -392,6 +392,18 @@ class Tile {
     }
   }
 
+  // Points to another tile; Pipeline::reset_tile calls it.
+  __device__ void point(Coordinate a, Coordinate b) {
+    source.a = a;
+    source.b = b;
+  }
+
+  // Calls body(tile); on other paths once in each role.
+  template <typename Body>
+  __device__ __forceinline__ void specialise(Body body) {
+    body(*this);
+  }
+
   // A * B of this tile; then functor(accumulator) on the epilogue threads, while the other roles go on.
   template <typename Functor>
   __device__ __forceinline__ void execute(Functor functor);
@@ -402,7 +414,6 @@ class Tile {
 
  private:
   friend class Accumulator;
-  friend struct Pipeline;
 
   __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
 
@@ -428,7 +439,6 @@ class Tile {
       tcgen05_commit(storage.acc_full(acc.stage));
       acc.advance();
     }
-    zero = fresh;
     held = false;
     fresh = true;
   }
@@ -443,7 +453,6 @@ class Tile {
   Ring<kAccStages> results;  // of the epilogue threads
   bool fresh = true;  // nothing has been multiplied into the accumulator
   bool held = false;  // the accumulator's stage is waited for
-  bool zero = false;  // the finished accumulator is a sum of nothing
 };
 
 // ---- Tiles in memory -------------------------------------------------------------------------------------------------
@@ -453,26 +462,28 @@ struct Index {
   u32 row, column;
 };
 
-// The part of a matrix that a tile of the output covers: its first element, the distance between rows and the rows
-// and columns that lie inside the matrix. Nothing else is touched.
+// The part of a row-major matrix of the output's type that a tile covers. It stays apart in its fields, which in
+// a kernel's parameters take no registers.
 template <typename T>
 struct MemoryTile {
   static_assert(sizeof(T) == sizeof(Output), "tiles in memory hold f32, the type that this pipeline was planned to store");
 
   T* data;
-  u64 ld;
-  u32 rows, columns;
+  u64 ld, batch_stride;  // elements between rows and between batches
+  u32 rows, columns;     // of the matrix; nothing outside is touched
+  u32 row, column;       // the tile's first element
+  u32 batch = 0;
 
-  __device__ T* at(u32 row, u32 column) const { return data + row * ld + column; }
+  __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  __device__ T* operator[](Index at) const {
+    return data + batch * batch_stride + (row + at.row) * ld + (column + at.column);
+  }
 };
 
-// Tile (row, column) of a `rows` x `columns` matrix.
+// Tile (row, column) of a matrix.
 template <typename T>
 __device__ MemoryTile<T> get_tile(T* matrix, u32 rows, u32 columns, u64 ld, u32 row, u32 column) {
-  const MemoryTile<T> whole = {matrix, ld, rows, columns};
-  row *= kTileM;
-  column *= kTileN;
-  return {whole.at(row, column), ld, rows - min(rows, row), columns - min(columns, column)};
+  return {matrix, ld, 0, rows, columns, row * kTileM, column * kTileN};
 }
 
 // ---- Accumulator: what an epilogue gets ------------------------------------------------------------------------------
@@ -499,15 +510,15 @@ using Vector = uint4;
 
 template <typename T>
 __device__ bool is_vectorizable(const MemoryTile<T>& tile) {
-  return (reinterpret_cast<u64>(tile.data) | tile.ld * sizeof(T)) % sizeof(Vector) == 0;
+  return (reinterpret_cast<u64>(tile.data) | (tile.ld | tile.batch_stride) * sizeof(T)) % sizeof(Vector) == 0;
 }
 
 // Reads kRun elements of one row, of which only those inside count.
 template <typename T>
-__device__ __forceinline__ void load_run(const MemoryTile<T>& tile, Index at, bool vectors, Value (&run)[kRun]) {
+__device__ __forceinline__ void read_run(const MemoryTile<T>& tile, Index at, bool vectors, Value (&run)[kRun]) {
   alignas(16) u32 words[kRun / kPerWord] = {};
-  const T* line = tile.at(at.row, at.column);
-  if (at.row < tile.rows && at.column + kRun <= tile.columns && vectors) {
+  const T* line = tile[at];
+  if (vectors && tile.holds({at.row, at.column + kRun - 1})) {
 #pragma unroll
     for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
       reinterpret_cast<Vector&>(words[i]) = reinterpret_cast<const Vector&>(line[i * kPerWord]);
@@ -515,7 +526,7 @@ __device__ __forceinline__ void load_run(const MemoryTile<T>& tile, Index at, bo
   } else {
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
-      if (at.row < tile.rows && at.column + i < tile.columns) {
+      if (tile.holds({at.row, at.column + i})) {
         words[i / kPerWord] |= static_cast<u32>(line[i]) << i % kPerWord * 8 * sizeof(T);
       }
     }
@@ -528,14 +539,14 @@ __device__ __forceinline__ void load_run(const MemoryTile<T>& tile, Index at, bo
 
 // Stores kRun elements of one row, and nothing outside.
 template <typename T>
-__device__ __forceinline__ void store_run(const MemoryTile<T>& tile, Index at, bool vectors, const Value (&run)[kRun]) {
+__device__ __forceinline__ void write_run(const MemoryTile<T>& tile, Index at, bool vectors, const Value (&run)[kRun]) {
   alignas(16) u32 words[kRun / kPerWord];
 #pragma unroll
   for (u32 i = 0; i < kRun; i += kPerWord) {
     words[i / kPerWord] = pack(run + i);
   }
-  T* line = tile.at(at.row, at.column);
-  if (at.row < tile.rows && at.column + kRun <= tile.columns && vectors) {
+  T* line = tile[at];
+  if (vectors && tile.holds({at.row, at.column + kRun - 1})) {
 #pragma unroll
     for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
       reinterpret_cast<Vector&>(line[i * kPerWord]) = reinterpret_cast<const Vector&>(words[i]);
@@ -543,7 +554,7 @@ __device__ __forceinline__ void store_run(const MemoryTile<T>& tile, Index at, b
   } else {
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
-      if (at.row < tile.rows && at.column + i < tile.columns) {
+      if (tile.holds({at.row, at.column + i})) {
         line[i] = static_cast<T>(words[i / kPerWord] >> i % kPerWord * 8 * sizeof(T));
       }
     }
@@ -572,10 +583,10 @@ class Accumulator {
       const Index at = map_fragment_index(first);
       Value old[kRun] = {};
       if (reads_c) {
-        load_run(c, at, vectors, old);
+        read_run(c, at, vectors, old);
       }
       f(run, old, at.row, at.column);
-      store_run(out, at, vectors, run);
+      write_run(out, at, vectors, run);
     });
   }
 
@@ -604,7 +615,7 @@ class Accumulator {
       Value run[kRun];
 #pragma unroll
       for (u32 i = 0; i < kRun; ++i) {
-        run[i] = tile.zero ? 0 : accumulated(bits[i]);
+        run[i] = accumulated(bits[i]);
       }
       visit(run, chunk * kRun);
     }
@@ -654,11 +665,12 @@ struct Pipeline {
   }
 
   // For every further tile.
-  __device__ __forceinline__ void reset_tile(Tile& tile, Coordinate a, Coordinate b) const {
-    tile.source.a = a;
-    tile.source.b = b;
+  template <typename AnyTile>
+  __device__ __forceinline__ void reset_tile(AnyTile& tile, Coordinate a, Coordinate b) const {
+    tile.point(a, b);
   }
-  __device__ __forceinline__ void reset_tile(Tile& tile, u32 row, u32 column) const {
+  template <typename AnyTile>
+  __device__ __forceinline__ void reset_tile(AnyTile& tile, u32 row, u32 column) const {
     reset_tile(tile, Coordinate{row}, Coordinate{column});
   }
 
@@ -670,16 +682,34 @@ struct Pipeline {
 
 // ---- Problem ---------------------------------------------------------------------------------------------------------
 
-// C = alpha * A * B + beta * C for `batches` problems of m x n x k; `out` receives it, `c` is read only where beta is
-// not zero.
+// out = alpha * acc + beta * c
+// for `batches` problems of m x n x k, acc being A * B; c is read only where beta is not zero.
 struct Problem {
   Output* out;
   const Output* c;
-  u64 out_ld, c_ld;        // elements between rows
+  u64 out_ld, c_ld;  // elements between rows
   u64 out_batch, c_batch;  // elements between batches
   u32 m, n, k, batches;
   u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
   float alpha, beta;
+
+  struct Place {
+    u32 row, column, batch;  // of tiles
+  };
+
+  // A tile of the output.
+  __device__ MemoryTile<Output> out_tile(Place at) const {
+    return {out, out_ld, out_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch};
+  }
+
+  // A tile of C.
+  __device__ MemoryTile<const Output> c_tile(Place at) const {
+    return {c, c_ld, c_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch};
+  }
+
+  // The tiles of A and B that make one of the output.
+  __device__ Coordinate a_tile(Place at) const { return {at.row, at.batch * a_batch}; }
+  __device__ Coordinate b_tile(Place at) const { return {at.column, at.batch * b_batch}; }
 };
 static_assert(sizeof(Problem) == 80, "the host packs this struct");
 
@@ -687,10 +717,6 @@ static_assert(sizeof(Problem) == 80, "the host packs this struct");
 // is at work at one time shares few rows of A and few columns of B, which then stay in L2.
 struct Schedule {
   u32 m_tiles, n_tiles, count;
-
-  struct Place {
-    u32 row, column, batch;  // of tiles
-  };
 
   __device__ explicit Schedule(const Problem& problem)
       : m_tiles((problem.m + kTileM - 1) / kTileM),
@@ -701,7 +727,7 @@ struct Schedule {
   __device__ static u32 first() { return blockIdx.x; }
   __device__ static u32 step() { return gridDim.x; }
 
-  __device__ Place operator[](u32 index) const {
+  __device__ Problem::Place operator[](u32 index) const {
     const u32 batch = index / (m_tiles * n_tiles);
     const u32 tile = index % (m_tiles * n_tiles);
     const u32 band = tile / (kBand * n_tiles);
@@ -721,21 +747,24 @@ blasdx_gemm_bf16_bf16_f32_192x128x64_nn_d5_sm_103a(
   const Pipeline pipeline{a_map, b_map, problem.k};
   const Schedule schedule(problem);
   u32 index = schedule.first();
-  Schedule::Place at = schedule[index];
-  Tile tile = pipeline.get_tile(smem, {at.row, at.batch * problem.a_batch}, {at.column, at.batch * problem.b_batch});
-  while (index < schedule.count) {
-    tile.execute([&](Accumulator& accumulator) {
-      const auto out = get_tile(problem.out + at.batch * problem.out_batch, problem.m, problem.n, problem.out_ld, at.row, at.column);
-      const auto c = get_tile(problem.c + at.batch * problem.c_batch, problem.m, problem.n, problem.c_ld, at.row, at.column);
-      accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
+  const Problem::Place first = schedule[index];
+  Tile whole = pipeline.get_tile(smem, problem.a_tile(first), problem.b_tile(first));
+  whole.specialise([&](auto&& tile) {
+    while (index < schedule.count) {
+      tile.execute([&](Accumulator& accumulator) {
+        const Problem::Place at = schedule[index];
+        const auto out = problem.out_tile(at);
+        const auto c = problem.c_tile(at);
+        accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
 #pragma unroll
-        for (u32 i = 0; i < kRun; ++i) {
-          run[i] = problem.alpha * run[i] + problem.beta * old[i];
-        }
+          for (u32 i = 0; i < kRun; ++i) {
+            run[i] = problem.alpha * run[i] + problem.beta * old[i];
+          }
+        });
       });
-    });
-    index += schedule.step();
-    at = schedule[index];
-    pipeline.reset_tile(tile, {at.row, at.batch * problem.a_batch}, {at.column, at.batch * problem.b_batch});
-  }
+      index += schedule.step();
+      const Problem::Place at = schedule[index];
+      pipeline.reset_tile(tile, problem.a_tile(at), problem.b_tile(at));
+    }
+  });
 }

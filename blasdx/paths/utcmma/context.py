@@ -20,10 +20,9 @@ class Context(KernelContext):
         "utcmma/tile",
         "pipeline/memory",
         "utcmma/epilogue",
-        "utcmma/pipeline",
+        "pipeline/handle",
         "pipeline/problem",
     )
-    kernel: ClassVar[tuple[str, ...]] = ("utcmma/kernel",)
 
     instruction: str
     instruction_text: str

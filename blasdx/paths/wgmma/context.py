@@ -23,10 +23,12 @@ class Context(KernelContext):
         "wgmma/storage",
         "pipeline/tma_load",
         "wgmma/multiply",
-        "pipeline/problem",
+        "wgmma/tile",
+        "pipeline/memory",
         "wgmma/epilogue",
+        "pipeline/handle",
+        "pipeline/problem",
     )
-    kernel: ClassVar[tuple[str, ...]] = ("wgmma/kernel",)
 
     accumulator: WarpgroupTile
     instruction: str
@@ -36,6 +38,7 @@ class Context(KernelContext):
     staging: StagingTile
     staging_buffers: int
     swizzle_rows: int
+    shared_suffix: str
     promotion: Promotion | None
     math_registers: int
     load_registers: int
@@ -61,6 +64,7 @@ def context(plan: PipelinePlan) -> Context:
         staging=staging,
         staging_buffers=STAGING_BUFFERS,
         swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
+        shared_suffix={8: "_u8", 16: "_u16", 32: ""}[plan.output.bits],
         promotion=plan.promotion,
         math_registers=split.math,
         load_registers=split.load,

@@ -11,6 +11,7 @@ from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.registers import ROWS, WarpgroupTile
 from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
+from blasdx.operators import row_major
 from blasdx.paths.wgmma.gates import WARPGROUPS
 from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Promotion, RegisterSplit, Role, operand_majors, regions
 
@@ -55,7 +56,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
     split = _registers(groups_m * groups_n)
-    available = split.math - _working_registers(precision.c, groups_m * groups_n)
+    available = split.math - _working_registers(descriptor, groups_m * groups_n)
     whole = WarpgroupTile(m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c)
     passes = _passes(descriptor, whole, output, available=available, copies=2 if promotion else 1)
     m, n = descriptor.m // passes[0], descriptor.n // passes[1]
@@ -123,14 +124,17 @@ def _registers(groups: int) -> RegisterSplit:
     return RegisterSplit(launched=launched, load=LOAD_REGISTERS, math=math)
 
 
-def _working_registers(accumulator: Element, groups: int) -> int:
+def _working_registers(descriptor: Descriptor, groups: int) -> int:
     """What loop and epilogue need besides the accumulator without spilling; found by compiling.
 
-    More where the epilogue computes in doubles, and where the block's registers are shared out among many threads.
+    More where the epilogue computes in doubles or stores element by element, and where the block's registers are
+    shared out among many threads.
     """
     if groups > 2:
         return 72
-    return 40 if accumulator.is_float else 80
+    if not descriptor.c_value_type.is_float:
+        return 80
+    return 40 if descriptor.arrangement.c is row_major else 56
 
 
 def _passes(
