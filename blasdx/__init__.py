@@ -9,7 +9,7 @@ Everything up to the compiled kernel runs without a driver and without a GPU.
 
 from typing import TYPE_CHECKING
 
-from blasdx.codegen import KernelSource, render
+from blasdx.codegen import HeaderSource, KernelSource, render, render_header
 from blasdx.compiler import CompiledKernel, compile, precompile
 from blasdx.descriptor import Descriptor
 from blasdx.devices import Device
@@ -69,6 +69,8 @@ __all__ = [
     "PipelinePlan",
     "render",
     "KernelSource",
+    "render_header",
+    "HeaderSource",
     "compile",
     "precompile",
     "CompiledKernel",

@@ -76,10 +76,11 @@ class CompiledKernel(BaseModel):
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What ptxas did to the kernel that makes it slow: MMAs that wait for each other (C75xx), and spills."""
+        """What makes the kernel slow: MMAs that wait for each other (C75xx), spills, a large fragment in registers."""
         found = re.findall(r"\(C75\d\d\).*", self.log)
         spills = re.findall(r"[1-9]\d* bytes spill stores.*|0 bytes spill stores, [1-9]\d* bytes spill loads", self.log)
-        return (*found, *spills)
+        fragments = re.findall(r'was declared deprecated \("(get_results takes [^"]*)"\)', self.log)
+        return (*found, *spills, *fragments[:1])
 
     @cached_property
     def sass(self) -> Sass:
@@ -133,7 +134,13 @@ class CompiledKernel(BaseModel):
         )
 
 
-def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # noqa: A001
+def compile(  # noqa: A001
+    source: KernelSource | PipelinePlan,
+    *,
+    kernel_source: str | None = None,
+    entry: str | None = None,
+    cache: bool = True,
+) -> CompiledKernel:
     """Compile a rendered kernel to cubin and PTX, or take both from the cache.
 
     Needs NVRTC 13.0 or newer and neither a driver nor a CUDA toolkit. The cache lies under ``BLASDX_CACHE_DIR``,
@@ -143,7 +150,9 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
     Parameters
     ----------
     source
-        What `blasdx.render` made.
+        What `blasdx.render` made; or a plan, which is rendered here.
+    kernel_source, entry
+        With a plan: a kernel of one's own on its pipeline, as `blasdx.render` takes it.
     cache
         Look into the cache and write to it.
 
@@ -160,6 +169,10 @@ def compile(source: KernelSource, *, cache: bool = True) -> CompiledKernel:  # n
     UserWarning
         When ptxas made the kernel slow; `CompiledKernel.complaints` says how. When the cache folder fails.
     """
+    if isinstance(source, PipelinePlan):
+        source = render(source, kernel_source=kernel_source, entry=entry)
+    elif kernel_source is not None or entry is not None:
+        raise TypeError("kernel_source and entry go with a plan; this source has been rendered already")
     _refuse_target(source)
     version = nvrtc_version()
     if cache:

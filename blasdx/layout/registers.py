@@ -68,6 +68,11 @@ class WarpgroupTile(BaseModel):
         return self.mma_n // 2 * self.element.bits // 32
 
     @property
+    def elements_per_thread(self) -> int:
+        """Elements that one thread of a warpgroup owns."""
+        return self.rows * self.columns // 128
+
+    @property
     def stages(self) -> int:
         """Accumulators there are room for at once."""
         return 1

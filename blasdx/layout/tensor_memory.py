@@ -60,6 +60,11 @@ class AccumulatorTile(BaseModel):
         return self.chunk if self.mma_m == 128 else self.chunk // 2
 
     @property
+    def elements_per_thread(self) -> int:
+        """Elements that one of the 128 epilogue threads owns."""
+        return self.m * self.n // 128
+
+    @property
     def load_shape(self) -> str:
         """The ``tcgen05.ld`` shape that hands every thread ``run`` columns of one row."""
         return "32x32b" if self.mma_m == 128 else "16x32bx2"

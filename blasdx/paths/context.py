@@ -75,6 +75,7 @@ class KernelContext(BaseModel):
     output_bits: int
     accumulator_element: str
     bulk_stores: bool
+    fragment_size: int
     buffer_size: int
     buffer_alignment: int
     c_row_major: bool
@@ -111,6 +112,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "output_bits": plan.output.bits,
         "accumulator_element": d.precision.c.name,
         "bulk_stores": plan.bulk_stores,
+        "fragment_size": plan.accumulator.elements_per_thread,
         "buffer_size": plan.buffer_size,
         "buffer_alignment": plan.buffer_alignment,
         "c_row_major": d.arrangement.c is row_major,

@@ -393,9 +393,10 @@ class Tile {
   }
 
   // Points to another tile; Pipeline::reset_tile calls it.
-  __device__ void point(Coordinate a, Coordinate b) {
+  __device__ void point(Coordinate a, Coordinate b, u32 k_blocks) {
     source.a = a;
     source.b = b;
+    source.k_blocks = k_blocks;
   }
 
   // Calls body(tile); on other paths once in each role.
@@ -630,27 +631,18 @@ struct Pipeline {
   __host__ __device__ static constexpr u32 buffer_alignment() { return 1024; }
   __host__ __device__ static constexpr u32 buffer_size() { return 229620; }
 
+  // K blocks of the problem.
+  __device__ u32 k_blocks() const { return (k + kTileK - 1) / kTileK; }
+
   // Once per CTA: the tile of A along M and that of B along N, or their whole coordinates.
   __device__ __forceinline__ Tile get_tile(u8* smem, Coordinate a, Coordinate b) const {
-    return Tile(smem, source(a, b));
-  }
-  __device__ __forceinline__ Tile get_tile(u8* smem, u32 row, u32 column) const {
-    return get_tile(smem, Coordinate{row}, Coordinate{column});
+    return Tile(smem, {a_map, b_map, a, b, k_blocks()});
   }
 
   // For every further tile.
   template <typename AnyTile>
   __device__ __forceinline__ void reset_tile(AnyTile& tile, Coordinate a, Coordinate b) const {
-    tile.point(a, b);
-  }
-  template <typename AnyTile>
-  __device__ __forceinline__ void reset_tile(AnyTile& tile, u32 row, u32 column) const {
-    reset_tile(tile, Coordinate{row}, Coordinate{column});
-  }
-
- private:
-  __device__ Source source(Coordinate a, Coordinate b) const {
-    return {a_map, b_map, a, b, (k + kTileK - 1) / kTileK};
+    tile.point(a, b, k_blocks());
   }
 };
 
