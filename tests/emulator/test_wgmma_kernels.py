@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tf32": {"size": (128, 40, 32), "threads": 256, "element": "tf32"},
     "fp8-promoted": {"size": (64, 64, 128), "threads": 128, "precision": ("e4m3", "e5m2", "f32"), "output": "bf16"},
     "s8": {"size": (64, 40, 96), "threads": 128, "precision": ("s8", "u8", "s32")},
+    "several-spans": {"size": (64, 128, 32), "threads": 128, "order": ("col", "row", "row")},
     "four-warpgroups": {"size": (128, 64, 32), "threads": 512},
 }
 
@@ -85,6 +86,12 @@ def test_clusters_share_their_loads(cluster: tuple[int, int], schedule: str) -> 
     compiled = kernel("bf16", cluster)
     assert ".multicast::cluster" in compiled.ptx
     product(compiled, 261, 130, 200, EmulatedDevice(schedule=schedule, processors=4))
+
+
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2)])
+def test_clusters_with_operands_of_several_spans(cluster: tuple[int, int]) -> None:
+    """Their matrix descriptors hold a stride, next to the address that begins with the CTA's rank."""
+    product(kernel("several-spans", cluster), 261, 270, 72, EmulatedDevice(processors=4))
 
 
 def test_alpha() -> None:

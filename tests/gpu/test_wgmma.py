@@ -174,6 +174,13 @@ def test_clusters(hopper, cluster, majors):
     check(hopper, compiled, 300, 200, 136, alpha=2.0, beta=1.0)
 
 
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("majors", MAJORS)
+def test_clusters_with_operands_of_several_spans(hopper, cluster, majors):
+    compiled = kernel((128, 256, 32), 256, (*majors, ROW), cluster=cluster)
+    check(hopper, compiled, 517, 801, 144)
+
+
 def test_integer_sums_beyond_what_f32_holds(hopper):
     compiled = kernel((128, 128, 128), 256, precision=("s8", "s8", "s32"))
     check(hopper, compiled, 128, 256, 4096)  # sums beyond 2^24, which f32 would round
