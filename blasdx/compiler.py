@@ -309,7 +309,9 @@ def _require_success(result: nvrtc.nvrtcResult, call: str) -> None:
 
 def _failure(source: KernelSource, log: str) -> str:
     """The compiler's first error with the rendered lines around it."""
-    said = "\n".join(log.rstrip("\0\n ").splitlines()[:_LOG_LINES])
+    lines = log.rstrip("\0\n ").splitlines()
+    first = next((i for i, line in enumerate(lines) if re.search(r"\berror\b|\bfatal\b", line)), 0)  # behind warnings
+    said = "\n".join(lines[first : first + _LOG_LINES])
     text = f"NVRTC does not compile {source.entry} for {source.plan.target}:\n\n{said}"
     position = re.search(r"\.cu\((\d+)\): (?:catastrophic )?error", log)
     if position is None:

@@ -558,7 +558,10 @@ __device__ MemoryTile<T> get_tile(T* matrix, u32 rows, u32 columns, u64 ld, u32 
 
 // ---- Accumulator: what an epilogue gets ------------------------------------------------------------------------------
 
-constexpr u32 kRun = 2;  // neighbours in a row that a thread holds together
+// What a thread holds of one row of a chunk, kRun elements: kRunAdjacent side by side, kRunStep further on the next.
+constexpr u32 kRun = kChunk / 4;
+constexpr u32 kRunAdjacent = 2;
+constexpr u32 kRunStep = 8;
 
 // Where C's element lies in a staging buffer.
 __device__ u32 staged(u32 buffer, u32 row, u32 column) {
@@ -595,17 +598,17 @@ __device__ __forceinline__ void store_elements(const MemoryTile<T>& tile, u32 bu
   for_each_element(tile, buffer, chunk, [](u32 address, T* element) { *element = load_shared(address); });
 }
 
-// A run on its way out.
-__device__ void write_run(u32 address, const Value (&run)[kRun]) {
-  store_shared_pair(address, __float_as_uint(run[0]), __float_as_uint(run[1]));
+// Two neighbours on their way out.
+__device__ void write_pair(u32 address, const Value* pair) {
+  store_shared_pair(address, __float_as_uint(pair[0]), __float_as_uint(pair[1]));
 }
 
-// And what stood in its place.
-__device__ void read_run(u32 address, Value (&run)[kRun]) {
+// And what stood in their place.
+__device__ void read_pair(u32 address, Value* pair) {
 #pragma unroll
-  for (u32 i = 0; i < kRun; ++i) {
+  for (u32 i = 0; i < kRunAdjacent; ++i) {
     const Output bits = load_shared(address + i * sizeof(Output));
-    run[i] = __uint_as_float(bits);
+    pair[i] = __uint_as_float(bits);
   }
 }
 
@@ -625,7 +628,7 @@ class Accumulator {
             (tile.group() % kGroupsN * kColumnBlocks + column_block) * kMmaN + column};
   }
 
-  // f(run, old, row, column) changes the results of kRun neighbours in a row, given what `c` holds there (zeros unless
+  // f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros unless
   // `reads_c`); they leave through shared memory, one chunk after the other, in whole lines.
   template <typename T, typename C, typename Function>
   __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f) {
@@ -646,18 +649,26 @@ class Accumulator {
           fetch_elements(c, staging, place);
           named_barrier_sync(group + 1, 128);
         }
+        // A fragment holds, for every 8 columns, two neighbours in a row and two more eight rows below.
 #pragma unroll
-        for (u32 i = 0; i < kChunk / 2; i += kRun) {
-          const u32 first = (row_block * kColumnBlocks * kMmaN + chunk) / 2 + i;
+        for (u32 half = 0; half < 2; ++half) {
+          const u32 first = (row_block * kColumnBlocks * kMmaN + chunk) / 2 + half * kRunAdjacent;
           const Index at = map_fragment_index(first);
-          const u32 address = staged(staging, at.row % 64, at.column - place.column);
-          Value run[kRun] = {result(first), result(first + 1)};
+          Value run[kRun];
           Value old[kRun] = {};
-          if (reads_c) {
-            read_run(address, old);
+#pragma unroll
+          for (u32 i = 0; i < kRun; i += kRunAdjacent) {
+            run[i] = result(first + 2 * i);
+            run[i + 1] = result(first + 2 * i + 1);
+            if (reads_c) {
+              read_pair(staged(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep), old + i);
+            }
           }
           f(run, old, at.row, at.column);
-          write_run(address, run);
+#pragma unroll
+          for (u32 i = 0; i < kRun; i += kRunAdjacent) {
+            write_pair(staged(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep), run + i);
+          }
         }
         if (bulk) {
           fence_proxy_async();

@@ -78,6 +78,8 @@ constexpr u32 kAccColumns = 64;
 // The epilogue reads kChunk columns at a time, of which a thread gets kRun consecutive ones of one row.
 constexpr u32 kChunk = 32;
 constexpr u32 kRun = 16;
+constexpr u32 kRunAdjacent = kRun;
+constexpr u32 kRunStep = kRun;
 
 constexpr u32 kThreads = 192;
 constexpr u32 kMmaIssueWarp = 4;
@@ -549,7 +551,7 @@ class Accumulator {
     return {threadIdx.x / 32 * 16 + threadIdx.x % 16 + column / kTileN * kMmaM, column % kTileN};
   }
 
-  // Consumes: f(run, old, row, column) changes the results of kRun neighbours in a row, given what `c` holds there (zeros
+  // Consumes: f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros
   // unless `reads_c`); stores them.
   template <typename T, typename C, typename Function>
   __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f) {

@@ -134,7 +134,7 @@ def _working_registers(descriptor: Descriptor, groups: int) -> int:
         return 72
     if not descriptor.c_value_type.is_float:
         return 80
-    return 40 if descriptor.arrangement.c is row_major else 56
+    return 48 if descriptor.arrangement.c is row_major else 56
 
 
 def _passes(
