@@ -23,7 +23,14 @@ class Planner(Protocol):
     """What a path offers: the plan of a descriptor at one depth, whether or not it fits in shared memory."""
 
     def __call__(
-        self, descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool
+        self,
+        descriptor: Descriptor,
+        *,
+        depth: int,
+        scratch: int,
+        output: Element,
+        promote: bool,
+        fixed_blocksize: bool,
     ) -> PipelinePlan:
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
 
@@ -47,6 +54,7 @@ def suggest_pipeline(
     scratch: int = 0,
     output: object = None,
     promote: bool = True,
+    fixed_blocksize: bool = False,
     strict: bool = False,
 ) -> PipelinePlan:
     """Plan the kernel of a descriptor.
@@ -67,6 +75,9 @@ def suggest_pipeline(
         floating-point accumulator on wgmma.
     promote
         Whether fp8 partial sums leave the tensor core every 128 of K where it keeps fewer bits than f32 (wgmma).
+    fixed_blocksize
+        Launch exactly BlockDim threads: loads, and on utcmma the MMAs, are issued by warps that do other work as well.
+        The slower configuration; on wgmma the only one of BlockDim(1024).
     strict
         Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
         than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
@@ -92,7 +103,14 @@ def suggest_pipeline(
             problem.require_whole_tiles()
             problem.require_alignment()
     element = complete.c_value_type if output is None else Element.of(output)
-    planner = partial(_PLANNERS[report.path], complete, scratch=int(scratch), output=element, promote=promote)
+    planner = partial(
+        _PLANNERS[report.path],
+        complete,
+        scratch=int(scratch),
+        output=element,
+        promote=promote,
+        fixed_blocksize=fixed_blocksize,
+    )
     plan = _deepest(planner) if depth is None else _at(planner, int(depth))
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)

@@ -30,7 +30,10 @@ class _Value(BaseModel):
 
 
 class Role(_Value):
-    """A group of consecutive warps with one task; ``issuers`` of its threads do the work (one elected, or all)."""
+    """A group of consecutive warps with one task; ``issuers`` of its threads do the work (one elected, or all).
+
+    With a fixed block size roles overlap: one thread of a warp that has another role as well.
+    """
 
     name: str
     first_warp: int
@@ -139,6 +142,7 @@ class PipelinePlan(_Value):
     staging: StagingTile | None = None
     register_split: RegisterSplit | None = None
     promotion: Promotion | None = None
+    fixed_blocksize: bool = False
     cluster: tuple[int, int] = (1, 1)
     passes: tuple[int, int] = (1, 1)
     mma: MmaLoop
@@ -179,8 +183,8 @@ class PipelinePlan(_Value):
 
     @property
     def block_dim(self) -> int:
-        """Threads of the launched block, which are more than the descriptor's BlockDim."""
-        return sum(role.threads for role in self.roles)
+        """Threads of the launched block, which are more than the descriptor's BlockDim unless its size is fixed."""
+        return WARP * max(role.first_warp + role.warps for role in self.roles)
 
     @property
     def tensor_memory(self) -> AccumulatorTile:
@@ -258,7 +262,7 @@ class PipelinePlan(_Value):
 
     def __str__(self) -> str:
         d, mma, acc = self.descriptor, self.mma, self.accumulator
-        threads = " + ".join(f"{role.threads} {role.name}" for role in self.roles)
+        threads = _threads_text(self)
         staging = self.region("staging").size if self.staging else 0
         overhead = f"{self.buffer_size - self.depth * self.stage_bytes:,} B of barriers"
         overhead += f" + {staging:,} B of staging for C" if staging else " and handle"
@@ -284,6 +288,13 @@ class PipelinePlan(_Value):
             rows[barrier.name] = f"{barrier.stages} x {barrier.count} arrival{_s(barrier.count)}, {by}"
         title = f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}"
         return "\n".join([title, *(f"  {name:<14} {text}" for name, text in rows.items())])
+
+
+def _threads_text(plan: PipelinePlan) -> str:
+    if not plan.fixed_blocksize:
+        return " + ".join(f"{role.threads} {role.name}" for role in plan.roles)
+    first, *others = plan.roles
+    return f"{first.threads} {first.name}, of which " + ", ".join(f"{role.issuers} is also {role.name}" for role in others)
 
 
 def _passes_text(plan: PipelinePlan) -> str:

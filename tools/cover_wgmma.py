@@ -30,7 +30,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,
     "majors": (("row", "col"), ("row", "row"), ("col", "col"), ("col", "row")),
     "c": ("row", "col"),
-    "threads": tuple(threads for threads in WARPGROUPS if threads < 1024),
+    "threads": tuple(WARPGROUPS),
+    "fixed_blocksize": (False, True),
     "m_blocks": (1, 2, 3, 4, 6),
     "n_blocks": (1, 2, 3, 5, 8, 12, 16, 25, 32, 33),
     "k_steps": (1, 2, 3, 4, 6, 8, 17),
@@ -133,7 +134,7 @@ def main() -> None:
         if dx.check(tile).path != "wgmma":
             return "misses a gate", None
         try:
-            plan = dx.suggest_pipeline(tile, depth=point["depth"])
+            plan = dx.suggest_pipeline(tile, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
         except dx.PlanError as error:
             return f"no plan: {error.code}", None
         kernel = dx.compile(dx.render(plan))

@@ -57,6 +57,7 @@ class KernelContext(BaseModel):
     kernel: ClassVar[tuple[str, ...]] = ("kernels/gemm",)
 
     library: bool = False
+    loads_between_mmas: bool = False
     descriptor: tuple[str, ...]
     fingerprint: str
     target: str

@@ -35,8 +35,6 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
         found.append(f"{path} has no kernel")
     elif descriptor.precision not in precisions:
         found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
-    if path == "wgmma" and descriptor.block_threads == 1024:
-        found.append("BlockDim(1024) has no kernel; a block has no room for the 128 threads that load")
     along_m, along_n = descriptor.blocks_per_cluster
     if along_m * along_n > 1 and (path != "wgmma" or along_m * along_n > PORTABLE_CLUSTER):
         found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")

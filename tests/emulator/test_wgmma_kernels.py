@@ -27,6 +27,16 @@ CASES: dict[str, dict[str, Any]] = {
     "fp8-promoted": {"size": (64, 64, 128), "threads": 128, "precision": ("e4m3", "e5m2", "f32"), "output": "bf16"},
     "s8": {"size": (64, 40, 96), "threads": 128, "precision": ("s8", "u8", "s32")},
     "several-spans": {"size": (64, 128, 32), "threads": 128, "order": ("col", "row", "row")},
+    "single-stage": {"size": (64, 48, 64), "threads": 128, "depth": 1},
+    "fixed-blocksize": {"size": (128, 48, 64), "threads": 256, "fixed_blocksize": True},
+    "fixed-blocksize-single-stage": {"size": (64, 48, 64), "threads": 128, "depth": 1, "fixed_blocksize": True},
+    "fixed-blocksize-promoted": {
+        "size": (64, 64, 64),
+        "threads": 128,
+        "precision": ("e4m3", "e4m3", "f32"),
+        "fixed_blocksize": True,
+    },
+    "eight-warpgroups": {"size": (256, 64, 64), "threads": 1024},
     "four-warpgroups": {"size": (128, 64, 32), "threads": 512},
 }
 
@@ -50,7 +60,8 @@ def kernel(name: str, cluster: tuple[int, int] = (1, 1)) -> dx.CompiledKernel:
     )
     if cluster != (1, 1):
         descriptor = descriptor + dx.BlocksPerCluster(*cluster)
-    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, depth=2, output=case.get("output"))))
+    options = {key: case[key] for key in ("output", "fixed_blocksize") if key in case}
+    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, depth=case.get("depth", 2), **options)))
 
 
 def product(compiled: dx.CompiledKernel, m: int, n: int, k: int, device: EmulatedDevice, **scalars: float) -> None:

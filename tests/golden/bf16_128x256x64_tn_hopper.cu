@@ -87,6 +87,7 @@ constexpr u32 kAOffset = 32768;
 constexpr u32 kBOffset = 98304;
 constexpr u32 kFullOffset = 229376;
 constexpr u32 kEmptyOffset = 229408;
+constexpr u32 kMathWarps = 8;
 constexpr u32 kMathRegisters = 232;  // a thread, after the other warps have handed theirs back
 constexpr u32 kLoadRegisters = 40;
 
@@ -382,13 +383,13 @@ __device__ __forceinline__ void release(const Storage& storage, u32 stage) {
 }
 
 // Waits full[stage] for each K block; multiplies; arrives on the empty[stage] before it once those MMAs are complete.
-__device__ __forceinline__ void multiply(const Storage& storage, u32 k_blocks, u32 group, Ring<kDepth>& ring,
+__device__ __forceinline__ void multiply(const Storage& storage, const Source& source, u32 group, Ring<kDepth>& ring,
                                          Registers& acc) {
   const u32 a_start = group / kGroupsN * kRowBlocks * kABlockBytes;
   const u32 b_start = group % kGroupsN * kColumnBlocks * kBBlockBytes;
   u32 previous = 0;
 #pragma unroll 1
-  for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
+  for (u32 k_block = 0; k_block < source.k_blocks; ++k_block) {
     mbarrier_wait(storage.full(ring.stage), ring.phase);
     wgmma_fence();
 #pragma unroll
@@ -462,7 +463,7 @@ class Tile {
   // A * B of this tile; then functor(accumulator) on the math threads, while tma_load already fetches the next tile.
   template <typename Functor>
   __device__ __forceinline__ void execute(Functor functor) {
-    if (warp < kTmaLoadWarp) {
+    if (warp < kMathWarps) {
       multiply_and(functor);
     } else {
       load();
@@ -473,7 +474,7 @@ class Tile {
   // which ptxas allows only where their paths do not meet again.
   template <typename Body>
   __device__ __forceinline__ void specialise(Body body) {
-    if (warp < kTmaLoadWarp) {
+    if (warp < kMathWarps) {
       registers_claim<kMathRegisters>();
       body(Math{*this});
     } else {
@@ -614,7 +615,7 @@ __device__ void read_pair(u32 address, Value* pair) {
 
 class Accumulator {
  public:
-  __device__ bool is_thread_active() const { return tile.warp < kTmaLoadWarp; }
+  __device__ bool is_thread_active() const { return tile.warp < kMathWarps; }
 
   // Where a thread's i-th element lies in the tile. For every 8 columns of an MMA a thread holds two neighbours in a row
   // and two more eight rows below.
@@ -702,7 +703,7 @@ class Accumulator {
 template <typename Functor>
 __device__ __forceinline__ void Tile::multiply_and(Functor functor) {
   Accumulator accumulator(*this);
-  multiply(storage, source.k_blocks, group(), ring, accumulator.sum);
+  multiply(storage, source, group(), ring, accumulator.sum);
   functor(accumulator);
 }
 

@@ -29,6 +29,7 @@ class Context(KernelContext):
     tmem_columns: int
     accumulator: AccumulatorTile
     vector_words: int
+    fixed_blocksize: bool
     epilogue_warps: int
     load: str
 
@@ -47,6 +48,7 @@ def context(plan: PipelinePlan) -> Context:
         f"A {plan.a.major}, B {plan.b.major}",
         tmem_columns=COLUMNS,
         accumulator=accumulator,
+        fixed_blocksize=plan.fixed_blocksize,
         vector_words=min(16, accumulator.run * plan.output.itemsize) // 4,
         epilogue_warps=plan.role("epilogue").warps,
         load=f"tmem_load_{accumulator.load_shape}_x{accumulator.run}",

@@ -19,7 +19,9 @@ HANDLE_BYTES = 4
 _SASS_MNEMONIC = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "f8f6f4": "UTCQMMA", "i8": "UTCIMMA"}
 
 
-def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool) -> PipelinePlan:
+def plan(
+    descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool, fixed_blocksize: bool
+) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
 
     ``promote`` changes nothing here: tcgen05 keeps 25 fraction bits of every sum.
@@ -33,6 +35,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         raise PlanError(f"no kernel yet that stores {output}: C has the accumulator's type", code="no_kernel")
     accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
     a, b = operand_tiles(descriptor)
+    roles = _roles(fixed_blocksize)
     barriers = _barriers(depth, accumulator.stages)
     return PipelinePlan(
         descriptor=descriptor,
@@ -45,7 +48,8 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         accumulator=accumulator,
         output=output,
         mma=_mma(descriptor, a, b, accumulator),
-        roles=_ROLES,
+        fixed_blocksize=fixed_blocksize,
+        roles=roles,
         barriers=barriers,
         regions=regions(
             ("a", a.swizzle.period, depth * a.bytes),
@@ -115,27 +119,30 @@ def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: Ac
     )
 
 
-_ROLES = (
-    Role(
-        name="epilogue",
-        first_warp=0,
-        warps=EPILOGUE_WARPS,
-        issuers=EPILOGUE_WARPS * 32,
-        task="tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31",
-    ),
-    Role(
-        name="mma_issue",
-        first_warp=EPILOGUE_WARPS,
-        warps=1,
-        issuers=1,
-        task="A x B -> tensor memory; owns tensor memory",
-    ),
-    Role(name="tma_load", first_warp=EPILOGUE_WARPS + 1, warps=1, issuers=1, task="A and B -> shared memory"),
-)
+def _roles(fixed_blocksize: bool) -> tuple[Role, Role, Role]:
+    """Warps of their own for the two issuing roles; with a fixed block size, threads of the first two epilogue warps."""
+    issuing = 0 if fixed_blocksize else EPILOGUE_WARPS
+    return (
+        Role(
+            name="epilogue",
+            first_warp=0,
+            warps=EPILOGUE_WARPS,
+            issuers=EPILOGUE_WARPS * 32,
+            task="tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31",
+        ),
+        Role(
+            name="mma_issue",
+            first_warp=issuing,
+            warps=1,
+            issuers=1,
+            task="A x B -> tensor memory; owns tensor memory",
+        ),
+        Role(name="tma_load", first_warp=issuing + 1, warps=1, issuers=1, task="A and B -> shared memory"),
+    )
 
 
 def _barriers(depth: int, accumulator_stages: int) -> tuple[Barrier, ...]:
-    issuers = {role.name: role.issuers for role in _ROLES}
+    issuers = {role.name: role.issuers for role in _roles(False)}
     return (
         Barrier(
             name="full",

@@ -11,7 +11,7 @@ from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.paths.context import KernelContext, OperandContext, common_fields
 from blasdx.paths.wgmma.planner import STAGING_BUFFERS
-from blasdx.plan import PipelinePlan, Promotion
+from blasdx.plan import PipelinePlan, Promotion, RegisterSplit
 
 _SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 0}
 
@@ -40,15 +40,16 @@ class Context(KernelContext):
     swizzle_rows: int
     shared_suffix: str
     promotion: Promotion | None
-    math_registers: int
-    load_registers: int
+    releases_late: bool
+    math_warps: int
+    fixed_blocksize: bool
+    register_split: RegisterSplit | None
 
 
 def context(plan: PipelinePlan) -> Context:
     """The context of a wgmma plan."""
-    accumulator, mma, staging, split = plan.registers, plan.mma, plan.staging, plan.register_split
+    accumulator, mma, staging = plan.registers, plan.mma, plan.staging
     assert staging is not None
-    assert split is not None
     precision = plan.descriptor.precision
     return Context(
         **common_fields(plan),
@@ -66,8 +67,12 @@ def context(plan: PipelinePlan) -> Context:
         swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
         shared_suffix={8: "_u8", 16: "_u16", 32: ""}[plan.output.bits],
         promotion=plan.promotion,
-        math_registers=split.math,
-        load_registers=split.load,
+        # One K block's MMAs run while the next one's are issued; with a single stage there is no next one.
+        releases_late=plan.promotion is None and plan.depth > 1,
+        math_warps=plan.role("math").warps,
+        fixed_blocksize=plan.fixed_blocksize,
+        loads_between_mmas=plan.fixed_blocksize,
+        register_split=plan.register_split,
     )
 
 

@@ -27,6 +27,9 @@ REGISTER_FILE = 65536
 LOAD_REGISTERS = 40
 """What a loading thread keeps; with 24 the loop over many boxes spills."""
 
+MAX_THREADS = 1024
+"""Threads of a block (CUDA C++ Programming Guide, technical specifications)."""
+
 MAX_CLAIM = 240
 """What a warpgroup claims at most: setmaxnreg takes multiples of 8 up to 256, of which ptxas keeps some back."""
 
@@ -39,7 +42,9 @@ OUTPUTS: dict[Element, tuple[Element, ...]] = {f32: (f32, f16, bf16), f16: (f16,
 _SASS_MNEMONIC = {"f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA"}
 
 
-def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool) -> PipelinePlan:
+def plan(
+    descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool, fixed_blocksize: bool
+) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the wgmma gates, whether or not it fits in shared memory.
 
     Raises
@@ -55,8 +60,12 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
             f"{output} is no output of a {precision.c} accumulator: it is stored as {stored}", code="no_kernel"
         )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
-    split = _registers(groups_m * groups_n)
-    available = split.math - _working_registers(descriptor, groups_m * groups_n)
+    groups = groups_m * groups_n
+    fixed_blocksize = fixed_blocksize or groups * 128 + 128 > MAX_THREADS
+    split = None if fixed_blocksize else _registers(groups)
+    available = (split.math if split else _launched(groups)) - _working_registers(
+        descriptor, groups, loads=fixed_blocksize
+    )
     whole = WarpgroupTile(m=descriptor.m, n=descriptor.n, groups_m=groups_m, groups_n=groups_n, element=precision.c)
     passes = _passes(descriptor, whole, output, available=available, copies=2 if promotion else 1)
     m, n = descriptor.m // passes[0], descriptor.n // passes[1]
@@ -83,8 +92,8 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
     )
     _require_whole_parts(a, b)
     staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n)
-    roles = _roles(accumulator.groups)
-    barriers = _barriers(depth, accumulator.groups, loaders=cluster[0] + cluster[1] - 1)
+    roles = _roles(groups, fixed_blocksize)
+    barriers = _barriers(depth, roles, loaders=cluster[0] + cluster[1] - 1)
     return PipelinePlan(
         descriptor=descriptor,
         path="wgmma",
@@ -97,6 +106,7 @@ def plan(descriptor: Descriptor, *, depth: int, scratch: int, output: Element, p
         output=output,
         staging=staging,
         register_split=split,
+        fixed_blocksize=fixed_blocksize,
         promotion=promotion,
         cluster=cluster,
         passes=passes,
@@ -119,22 +129,29 @@ def _registers(groups: int) -> RegisterSplit:
 
     Both are multiples of 8; together they are no more than the block was launched with, or the claim waits for ever.
     """
-    launched = min(REGISTER_FILE // (128 * (groups + 1)), 255) // 8 * 8
+    launched = _launched(groups + 1)
     math = min(((groups + 1) * launched - LOAD_REGISTERS) // groups // 8 * 8, MAX_CLAIM)
     return RegisterSplit(launched=launched, load=LOAD_REGISTERS, math=math)
 
 
-def _working_registers(descriptor: Descriptor, groups: int) -> int:
+def _launched(groups: int) -> int:
+    """Registers a thread of so many warpgroups."""
+    return min(REGISTER_FILE // (128 * groups), 255) // 8 * 8
+
+
+def _working_registers(descriptor: Descriptor, groups: int, *, loads: bool) -> int:
     """What loop and epilogue need besides the accumulator without spilling; found by compiling.
 
-    More where the epilogue computes in doubles or stores element by element, and where the block's registers are
-    shared out among many threads.
+    More where the epilogue computes in doubles or stores element by element, where the warps load as well, and where
+    the block's registers are shared out among many threads.
     """
+    if groups > 4:
+        return 48
     if groups > 2:
         return 72
     if not descriptor.c_value_type.is_float:
         return 80
-    return 48 if descriptor.arrangement.c is row_major else 56
+    return (48 if descriptor.arrangement.c is row_major else 56) + (16 if loads else 0)
 
 
 def _passes(
@@ -196,7 +213,8 @@ def _promotion(descriptor: Descriptor) -> Promotion:
     return Promotion(k=PROMOTION_K, steps=PROMOTION_K // step_k, blocks=1)
 
 
-def _roles(groups: int) -> tuple[Role, Role]:
+def _roles(groups: int, fixed_blocksize: bool) -> tuple[Role, Role]:
+    task = "A and B -> shared memory"
     return (
         Role(
             name="math",
@@ -207,17 +225,17 @@ def _roles(groups: int) -> tuple[Role, Role]:
         ),
         Role(
             name="tma_load",
-            first_warp=WARPS * groups,
-            warps=WARPS,
+            first_warp=0 if fixed_blocksize else WARPS * groups,
+            warps=1 if fixed_blocksize else WARPS,
             issuers=1,
-            task="A and B -> shared memory; three warps only hand their registers back",
+            task=f"{task}, between MMAs" if fixed_blocksize else f"{task}; three warps only hand their registers back",
         ),
     )
 
 
-def _barriers(depth: int, groups: int, *, loaders: int) -> tuple[Barrier, Barrier]:
+def _barriers(depth: int, roles: tuple[Role, Role], *, loaders: int) -> tuple[Barrier, Barrier]:
     """The rings. ``loaders`` CTAs load into each: as many of them wait for its warps, and it for theirs."""
-    math, load = _roles(groups)
+    math, load = roles
     from_all = "" if loaders == 1 else f", in {loaders} CTAs"
     return (
         Barrier(
