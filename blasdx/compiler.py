@@ -29,7 +29,8 @@ from blasdx.pipeline import suggest_pipeline
 from blasdx.plan import PipelinePlan
 from blasdx.sass import Sass
 
-_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
+# Lambdas in kernels are device functions, which NVRTC 13.0 takes for granted only when it is told so.
+_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--device-as-default-execution-space")
 _ARCH_SPECIFIC_PATHS = ("utcmma", "wgmma")
 
 _LOG_LINES = 12  # of the compiler's log in an error's text; the whole log is the error's attribute

@@ -294,7 +294,8 @@ def _threads_text(plan: PipelinePlan) -> str:
     if not plan.fixed_blocksize:
         return " + ".join(f"{role.threads} {role.name}" for role in plan.roles)
     first, *others = plan.roles
-    return f"{first.threads} {first.name}, of which " + ", ".join(f"{role.issuers} is also {role.name}" for role in others)
+    also = ", ".join(f"{role.issuers} is also {role.name}" for role in others)
+    return f"{first.threads} {first.name}, of which {also}"
 
 
 def _passes_text(plan: PipelinePlan) -> str:

@@ -120,7 +120,7 @@ def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: Ac
 
 
 def _roles(fixed_blocksize: bool) -> tuple[Role, Role, Role]:
-    """Warps of their own for the two issuing roles; with a fixed block size, threads of the first two epilogue warps."""
+    """Warps of their own for the issuing roles; with a fixed block size, threads of the first two epilogue warps."""
     issuing = 0 if fixed_blocksize else EPILOGUE_WARPS
     return (
         Role(
