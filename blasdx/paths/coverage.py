@@ -6,17 +6,17 @@ A path is what cuBLASDx would take; whether there is a kernel for it here is sai
 from __future__ import annotations
 
 from blasdx.descriptor import Descriptor
-from blasdx.elements import bf16, f16, f32
 from blasdx.operators import BlocksPerCluster, Precision
 from blasdx.paths.common import triple
 from blasdx.paths.rules import PathName
+from blasdx.paths.utcmma.limits import PRECISIONS as UTCMMA_PRECISIONS
 from blasdx.paths.wgmma.gates import PRECISIONS as WGMMA_PRECISIONS
 
 PORTABLE_CLUSTER = 8
 """CTAs of a cluster that every GPU with clusters takes (CUDA C++ Programming Guide, thread block clusters)."""
 
 KERNELS: dict[PathName, tuple[Precision, ...]] = {
-    "utcmma": (Precision(f16, f16, f32), Precision(bf16, bf16, f32)),
+    "utcmma": UTCMMA_PRECISIONS,
     "wgmma": WGMMA_PRECISIONS,
 }
 """By path, the types that the templates render."""

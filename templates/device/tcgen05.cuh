@@ -20,13 +20,49 @@ __device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-// D[tmem] = A * B (+ D when `accumulate`), asynchronously, issued by one thread.
+// D[tmem] = A * B (+ D when `accumulate`) of 16-bit floats, asynchronously, issued by one thread.
 __device__ __forceinline__ void tcgen05_mma_f16(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
   asm volatile(
       "{\n\t"
       ".reg .pred p;\n\t"
       "setp.ne.b32 p, %4, 0;\n\t"
       "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem),
+      "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
+      : "memory");
+}
+
+// The same of tf32.
+__device__ __forceinline__ void tcgen05_mma_tf32(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %4, 0;\n\t"
+      "tcgen05.mma.cta_group::1.kind::tf32 [%0], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem),
+      "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
+      : "memory");
+}
+
+// The same of 8-bit floats.
+__device__ __forceinline__ void tcgen05_mma_f8f6f4(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %4, 0;\n\t"
+      "tcgen05.mma.cta_group::1.kind::f8f6f4 [%0], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem),
+      "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
+      : "memory");
+}
+
+// The same of 8-bit integers.
+__device__ __forceinline__ void tcgen05_mma_i8(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %4, 0;\n\t"
+      "tcgen05.mma.cta_group::1.kind::i8 [%0], %1, %2, %3, p;\n\t"
       "}" ::"r"(tmem),
       "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
       : "memory");

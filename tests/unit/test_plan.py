@@ -142,27 +142,22 @@ def test_scratch_is_bytes(scratch):
 
 
 @pytest.mark.parametrize(
-    ("size", "arrangement", "words"),
+    ("size", "arrangement", "swizzles"),
     [
-        ((128, 256, 48), ("row", "col", "row"), "K-major A tile with K = 48"),
-        ((128, 200, 64), ("row", "row", "row"), "MN-major B tile with N = 200"),
-        ((128, 8, 16), ("col", "row", "row"), "MN-major B tile with N = 8"),
+        ((128, 256, 48), ("row", "col", "row"), ("32B", "32B")),  # rows of 96 B
+        ((128, 200, 64), ("row", "row", "row"), ("128B", "none")),  # 400 B
+        ((192, 8, 16), ("col", "row", "row"), ("128B", "none")),  # 16 B, and blocks of 64 rows
+        ((128, 160, 32), ("row", "row", "row"), ("64B", "64B")),  # 320 B
     ],
 )
-def test_narrow_rows_have_no_kernel_yet(size, arrangement, words):
-    assert dx.check(descriptor(*size, arrangement=arrangement)).path == "utcmma"
-    with pytest.raises(PlanError, match=words):
-        dx.suggest_pipeline(descriptor(*size, arrangement=arrangement))
+def test_the_widest_swizzle_that_divides_the_rows(size, arrangement, swizzles):
+    plan = dx.suggest_pipeline(descriptor(*size, arrangement=arrangement))
+    assert (str(plan.a.swizzle), str(plan.b.swizzle)) == swizzles
 
 
 def test_a_path_without_a_kernel_says_what_keeps_from_tcgen05():
     with pytest.raises(GateError, match="block-dim"):
         dx.suggest_pipeline(descriptor().with_(dx.BlockDim(256)))
-
-
-def test_a_legal_precision_without_a_kernel():
-    with pytest.raises(PlanError, match=r"no kernel yet .* utcmma has no kernel for e4m3"):
-        dx.suggest_pipeline(descriptor(precision=("e4m3", "e4m3", "f32")))
 
 
 # ---- strict --------------------------------------------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from blasdx import arch
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
 from blasdx.errors import PlanError
-from blasdx.layout.descriptors import Major, instruction_descriptor, mma_kind
+from blasdx.layout.descriptors import instruction_descriptor, mma_kind
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_memory import AccumulatorTile
@@ -29,12 +27,15 @@ def plan(
     Raises
     ------
     PlanError
-        When an operand's rows or the output have no kernel yet.
+        When the output has no kernel yet.
     """
     if output is not descriptor.c_value_type:
         raise PlanError(f"no kernel yet that stores {output}: C has the accumulator's type", code="no_kernel")
+    precision = descriptor.precision
     accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
-    a, b = operand_tiles(descriptor)
+    a_major, b_major = operand_majors(descriptor)
+    a = OperandTile.of("A", precision.a, a_major, rows=descriptor.m, k=descriptor.k, block_rows=accumulator.mma_m)
+    b = OperandTile.of("B", precision.b, b_major, rows=descriptor.n, k=descriptor.k)
     roles = _roles(fixed_blocksize)
     barriers = _barriers(depth, accumulator.stages)
     return PipelinePlan(
@@ -59,38 +60,6 @@ def plan(
         ),
         buffer_alignment=Swizzle.B128.period,
         smem_limit=arch.of(descriptor.sm.arch).smem_optin,
-    )
-
-
-def operand_tiles(descriptor: Descriptor) -> tuple[OperandTile, OperandTile]:
-    """The shared-memory tiles of A and B.
-
-    Raises
-    ------
-    PlanError
-        When a tile's contiguous rows are no whole 128-byte spans, the only layout there is a kernel for so far.
-    """
-    majors = operand_majors(descriptor)
-    elements = (descriptor.precision.a, descriptor.precision.b)
-    rows = (descriptor.m, descriptor.n)
-    tiles = [
-        OperandTile.of(name, element, major, rows=count, k=descriptor.k)
-        for name, element, major, count in zip("AB", elements, majors, rows, strict=True)
-    ]
-    for tile, row_name in zip(tiles, "MN", strict=True):
-        if tile.swizzle is not Swizzle.B128:
-            _refuse_narrow(tile, row_name)
-    return tiles[0], tiles[1]
-
-
-def _refuse_narrow(tile: OperandTile, row_name: str) -> NoReturn:
-    dimension, extent = ("K", tile.k) if tile.major is Major.K else (row_name, tile.rows)
-    item = tile.element.itemsize
-    raise PlanError(
-        f"no kernel yet for a {tile.major} {tile.name} tile with {dimension} = {extent}: its rows of "
-        f"{extent} x {item} B = {extent * item} B are no whole 128-byte spans; "
-        f"choose {dimension} a multiple of {128 // item}",
-        code="operand_span",
     )
 
 
