@@ -14,11 +14,13 @@ from blasdx.compiler import CompiledKernel, compile, precompile
 from blasdx.descriptor import Descriptor
 from blasdx.devices import Device
 from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, f64, s8, s16, s32, s64, tf32, u8, u16, u32, u64
+from blasdx.epilogue import Epilogue
 from blasdx.errors import (
     ArchMismatchError,
     BlasdxError,
     CompileError,
     DescriptorError,
+    EpilogueError,
     GateError,
     LaunchError,
     NoDriverError,
@@ -65,6 +67,7 @@ __all__ = [
     "check",
     "PathReport",
     "OperandSpec",
+    "Epilogue",
     "suggest_pipeline",
     "PipelinePlan",
     "render",
@@ -123,6 +126,7 @@ __all__ = [
     # errors
     "BlasdxError",
     "DescriptorError",
+    "EpilogueError",
     "GateError",
     "PlanError",
     "CompileError",

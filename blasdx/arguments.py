@@ -43,6 +43,8 @@ class ProblemStruct:
         Device addresses. ``c`` is there where the epilogue reads it.
     ``out_ld``, ``c_ld`` and ``name_ld`` of every matrix
         Elements between rows, between columns where C is column-major.
+    ``name_step`` of every vector
+        Elements from one to the next.
     ``out_batch``, ``c_batch`` and ``name_batch`` of every array
         Elements between batches, 0 where all share one.
     ``m``, ``n``, ``k``, ``batches``, ``a_batch``, ``b_batch``
@@ -59,7 +61,7 @@ class ProblemStruct:
         c = ("c",) if epilogue.reads_c else ()
         c_type = "Output" if epilogue.c_element(output) == output else BITS[epilogue.c_element(output).name]
         arrays = epilogue.arrays
-        matrices = [array.name for array in arrays if len(array.axes) == 2]
+        matrices, vectors = ([one.name for one in arrays if len(one.axes) == rank] for rank in (2, 1))
         lines = (
             Fields("Output*", ("out",)),
             *(Fields(f"const {c_type}*", (name,)) for name in c),
@@ -67,6 +69,7 @@ class ProblemStruct:
             Fields(
                 "u64", _with("_ld", "out", *c, *matrices), f"elements between {'rows' if c_row_major else 'columns'}"
             ),
+            Fields("u64", _with("_step", *vectors), "elements from one to the next"),
             Fields("u64", _with("_batch", "out", *c, *(one.name for one in arrays)), "elements between batches"),
             Fields("u32", ("m", "n", "k", "batches")),
             Fields("u32", ("a_batch", "b_batch"), "1, or 0 where all batches share one operand"),

@@ -107,7 +107,7 @@ def render_header(plan: PipelinePlan, *, namespace: str = "blasdx") -> HeaderSou
 
 def _header(plan: PipelinePlan, uses: str, namespace: str) -> HeaderSource:
     """The header with what the device library has for ``uses`` besides what it calls itself."""
-    context = _CONTEXTS[plan.path](plan).model_copy(update={"library": True})
+    context = _CONTEXTS[plan.path](plan).model_copy(update={"library": True, "empty_sums": True})
     banner, body = _text(plan, context, uses=uses)
     text = f"{banner}\n#pragma once\n\nnamespace {namespace} {{\n\n{body}\n}}  // namespace {namespace}\n"
     return HeaderSource(plan=plan, text=text)
@@ -189,6 +189,7 @@ _FUNCTION_FILES = (
     "tma",
     "wgmma",
     "tcgen05",
+    "tcgen05_pair",
     "tmem_load",
 )
 _FUNCTION = re.compile(r"^__device__ __forceinline__ .*?(\w+)\(", re.MULTILINE)

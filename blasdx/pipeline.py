@@ -8,10 +8,12 @@ from typing import Any, NoReturn, Protocol
 
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
+from blasdx.epilogue import DEFAULT, Epilogue
 from blasdx.errors import PlanError
 from blasdx.operators import Operator, row_major
 from blasdx.paths import OperandSpec, PathName, PathReport, check
 from blasdx.paths.utcmma import planner as utcmma
+from blasdx.paths.utcmma.limits import pair_step
 from blasdx.paths.wgmma import planner as wgmma
 from blasdx.plan import PipelinePlan
 
@@ -53,8 +55,10 @@ def suggest_pipeline(
     depth: int | None = None,
     scratch: int = 0,
     output: object = None,
+    epilogue: Epilogue | str = DEFAULT,
     promote: bool = True,
     fixed_blocksize: bool = False,
+    require_pair: bool = False,
     strict: bool = False,
 ) -> PipelinePlan:
     """Plan the kernel of a descriptor.
@@ -71,13 +75,17 @@ def suggest_pipeline(
     scratch
         Bytes of shared memory the kernel itself wants behind the pipeline's buffer.
     output
-        Element type of C in memory where it is not the accumulator's; f16, bf16 and f32 for a
-        floating-point accumulator on wgmma.
+        Element type of the result in memory where it is not the accumulator's: f32, f16, bf16, e4m3, e5m2 and s8 for a
+        floating-point accumulator, s32, s8, u8, f32, f16 and bf16 for an integer one.
+    epilogue
+        What becomes of the sums before they are stored; ``alpha * acc + beta * c`` when left out.
     promote
         Whether fp8 partial sums leave the tensor core every 128 of K where it keeps fewer bits than f32 (wgmma).
     fixed_blocksize
         Launch exactly BlockDim threads: loads, and on utcmma the MMAs, are issued by warps that do other work as well.
         The slower configuration; on wgmma the only one of BlockDim(1024).
+    require_pair
+        Refuse a descriptor whose CTAs do not multiply in pairs, which cuBLASDx does not say (utcmma).
     strict
         Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
         than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
@@ -87,6 +95,8 @@ def suggest_pipeline(
     ------
     GateError
         When the descriptor lands on a path without a kernel; it lists what keeps it from tcgen05.
+    EpilogueError
+        When the epilogue cannot be read, or the accumulator not be stored as ``output``.
     PlanError
         When no pipeline fits, with the bytes; or for a refusal, with cuBLASDx's name for it in ``code``.
     """
@@ -103,6 +113,8 @@ def suggest_pipeline(
             problem.require_whole_tiles()
             problem.require_alignment()
     element = complete.c_value_type if output is None else Element.of(output)
+    finish = epilogue if isinstance(epilogue, Epilogue) else Epilogue(epilogue)
+    finish.require_output(complete.precision.c, element)
     planner = partial(
         _PLANNERS[report.path],
         complete,
@@ -112,9 +124,11 @@ def suggest_pipeline(
         fixed_blocksize=fixed_blocksize,
     )
     plan = _deepest(planner) if depth is None else _at(planner, int(depth))
+    if require_pair and not plan.pair:
+        _refuse_single(report)
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)
-    return plan
+    return plan.model_copy(update={"epilogue": finish})
 
 
 def _refuse(report: PathReport) -> NoReturn:
@@ -122,6 +136,18 @@ def _refuse(report: PathReport) -> NoReturn:
     best: PathName = "wgmma" if "SM" not in report.descriptor.missing and report.descriptor.sm.arch == 900 else "utcmma"
     check(report.descriptor, report.a, report.b, require=best)
     raise PlanError(f"no kernel yet for {report.descriptor!r}: {'; '.join(report.gaps)}", code="no_kernel")
+
+
+def _refuse_single(report: PathReport) -> NoReturn:
+    """Raise for a descriptor whose CTAs multiply one by one."""
+    complete = report.descriptor
+    if report.path != "utcmma":
+        why = f"it lands on {report.path}, and only tcgen05 has pairs"
+    elif complete.blocks_per_cluster[0] % 2:
+        why = "pairs are asked for by BlocksPerCluster with an even number along M"
+    else:
+        why = f"N = {complete.n} is no multiple of {pair_step(complete)}"
+    raise PlanError(f"no pair of CTAs multiplies together for {complete!r}: {why}", code="cta_pair")
 
 
 def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b: object) -> None:

@@ -144,6 +144,7 @@ class PipelinePlan(_Value):
     promotion: Promotion | None = None
     fixed_blocksize: bool = False
     cluster: tuple[int, int] = (1, 1)
+    pair: bool = False
     passes: tuple[int, int] = (1, 1)
     mma: MmaLoop
     roles: tuple[Role, ...]
@@ -220,7 +221,8 @@ class PipelinePlan(_Value):
     @property
     def bulk_stores(self) -> bool:
         """Whether the kernel stores C with TMA where C's address, strides and rows allow it."""
-        return self.staging is not None and self.descriptor.arrangement.c is row_major
+        row_by_row = self.descriptor.arrangement.c is row_major
+        return self.staging is not None and self.staging.is_bulk_storable and row_by_row
 
     @property
     def tile_m(self) -> int:
@@ -273,7 +275,11 @@ class PipelinePlan(_Value):
             f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
             acc.place: acc.text,
             **({"passes": _passes_text(self)} if self.passes != (1, 1) else {}),
-            **({"cluster": f"{self.cluster[0]} x {self.cluster[1]} tiles"} if self.cluster_size > 1 else {}),
+            **(
+                {"cluster": f"{self.cluster[0]} x {self.cluster[1]} tiles" + _pair_text(self)}
+                if self.cluster_size > 1
+                else {}
+            ),
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
             "MMAs": f"{mma.blocks * mma.steps} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
@@ -288,6 +294,14 @@ class PipelinePlan(_Value):
             rows[barrier.name] = f"{barrier.stages} x {barrier.count} arrival{_s(barrier.count)}, {by}"
         title = f"{self.path} plan for {self.target}: {d.m} x {d.n} x {d.k} tile, depth {self.depth}"
         return "\n".join([title, *(f"  {name:<14} {text}" for name, text in rows.items())])
+
+
+def _pair_text(plan: PipelinePlan) -> str:
+    if plan.pair:
+        return ", pairs of CTAs multiply together"
+    if plan.path == "utcmma" and plan.cluster[0] % 2 == 0:
+        return f"; no pair multiplies together, which takes another N than {plan.tile_n}"
+    return ""
 
 
 def _threads_text(plan: PipelinePlan) -> str:

@@ -43,7 +43,7 @@ class EpilogueContext(BaseModel):
     scales_c : bool
         Whether C is read only where ``problem.beta`` is not zero.
     places : tuple of str
-        Statements that load what the expression reads, for a run of kCount elements.
+        Statements that load what the expression reads, for a run of kRun elements.
     inside : bool
         Whether one of them has to know how many of the run lie inside the problem.
     result : tuple of str
@@ -103,7 +103,7 @@ class _Spelling:
 
     def call(self, function: str, arguments: list[str]) -> str:
         if function == _UNLESS_ZERO:
-            return f"(problem.beta != 0.0f ? {arguments[0]} : {self.zero})"
+            return f"(problem.beta != 0 ? {arguments[0]} : {self.zero})"
         if self.value == "double" and function in ("min", "max", "clamp"):
             arguments = [f"Value({argument})" for argument in arguments]  # a factor by value is a float
         if function == "clamp":
@@ -116,27 +116,23 @@ class _Spelling:
 
     def load(self, array: ArrayOperand, *, c_row_major: bool) -> Iterator[str]:
         name, kind = array.name, BITS[array.element.name]
-        first = f"problem.{name} + batch * problem.{name}_batch"
+        batch = f"at.batch * problem.{name}_batch"
+        fetch = f"fetch_run<kRunAdjacent, kRunStep>({name}, problem.{name} + {batch}"
         if array.axes == ():
-            element = self.unpacked(f"problem.{name}[batch * problem.{name}_batch]", array.element)
+            element = self.unpacked(f"problem.{name}[{batch}]", array.element)
             yield f"const Value {name} = {element};"
         elif array.axes == ("m",):
-            element = self.unpacked(f"problem.{name}[batch * problem.{name}_batch + row]", array.element)
+            element = self.unpacked(f"problem.{name}[{batch} + row * problem.{name}_step]", array.element)
             yield f"const Value {name} = row < problem.m ? {element} : {self.zero};"
         elif array.axes == ("n",):
-            yield f"{kind} {name}[kCount];"
-            yield f"fetch_run<kAdjacent, kStep>({name}, {first} + column, inside);"
+            yield f"{kind} {name}[kRun];"
+            yield f"{fetch} + column * problem.{name}_step, problem.{name}_step, inside);"
         else:
-            line = f"row * problem.{name}_ld + column" if c_row_major else f"column * problem.{name}_ld + row"
-            ld = "" if c_row_major else f", problem.{name}_ld"
+            ld = f"problem.{name}_ld"
+            line = f"row * {ld} + column, 1" if c_row_major else f"column * {ld} + row, {ld}"
             unless = name == SOURCE and self.epilogue.scales_c
-            yield f"{kind} {name}[kCount]{' = {}' if unless else ''};"
-            if unless:
-                yield "if (problem.beta != 0.0f) {"
-            function = "fetch_run" if c_row_major else "fetch_run_across"
-            yield f"{'  ' * unless}{function}<kAdjacent, kStep>({name}, {first} + {line}{ld}, inside);"
-            if unless:
-                yield "}"
+            yield f"{kind} {name}[kRun]{' = {}' if unless else ''};"
+            yield f"{'if (problem.beta != 0) ' if unless else ''}{fetch} + {line}, inside);"
 
     def unpacked(self, bits: str, element: Element) -> str:
         """An element in memory as a number to compute with."""

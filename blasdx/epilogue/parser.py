@@ -28,7 +28,9 @@ MAX_DEPTH = 40
 
 _PARAMETERS = "a b out stream depth device epilogue output expression types self"
 
-_KERNEL = "m n k batches row column batch value inside problem i u8 u16 u32 u64"
+_KERNEL = "m n k batches a_tile b_tile c_tile out_tile is_bulk_storable at row column value inside problem i u8 u16 u32 u64"
+
+_DEVICE = " ".join(f"{function.device} {function.rough}" for function in FUNCTIONS.values())
 
 _CPLUSPLUS = """
 alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t co_await co_return
@@ -40,8 +42,11 @@ void volatile wchar_t xor xor_eq
 """
 """Those that Python's grammar takes for names."""
 
-RESERVED = frozenset(f"{_PARAMETERS} {_KERNEL} {_CPLUSPLUS}".split())
+RESERVED = frozenset(f"{_PARAMETERS} {_KERNEL} {_DEVICE} {_CPLUSPLUS}".split())
 """Names that are no operand's: other parameters of a call, the kernel's own, and words of C++."""
+
+_MEMBERS, _CONVERSIONS = ("_ld", "_step", "_batch"), ("fetch_", "pack_", "unpack_", "round_to_")
+"""What members of the kernel's argument end in, and conversions begin with."""
 
 _SPECIAL = (ACCUMULATOR, SOURCE, ALPHA, BETA)
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -106,7 +111,7 @@ class _Parser:
     def _legal_name(self, name: str, node: ast.expr | None) -> None:
         if name in FUNCTIONS or name in CASTS:
             self._refuse(node, f"{name!r} is a function", "operands have names of their own", f"call it {name}_0")
-        if name in RESERVED or name.endswith(("_ld", "_batch")):
+        if name in RESERVED or name.endswith(_MEMBERS) or name.startswith(_CONVERSIONS):
             self._refuse(node, f"{name!r} means something else in a kernel or a call", "choose another name")
         if not _NAME.fullmatch(name):
             self._refuse(node, f"{name!r} is no operand's name", "a name is lower-case words and digits, joined by _")

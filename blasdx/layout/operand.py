@@ -35,7 +35,7 @@ class OperandTile(BaseModel):
     rows: int
     k: int
     swizzle: Swizzle
-    shares: int = 1
+    sharers: int = 1
 
     @classmethod
     def of(
@@ -47,16 +47,16 @@ class OperandTile(BaseModel):
         rows: int,
         k: int,
         block_rows: int | None = None,
-        shares: int = 1,
+        sharers: int = 1,
     ) -> Self:
         """The tile of ``rows`` x ``k`` elements in the widest swizzle whose span divides its contiguous extent.
 
-        Where MMAs take blocks of ``block_rows`` rows, no span of an MN-major tile straddles two of them. ``shares``
-        CTAs of a cluster each load an equal part of the tile's lines, into all of them.
+        Where MMAs take blocks of ``block_rows`` rows, no span of an MN-major tile straddles two of them. ``sharers``
+        CTAs of a cluster hold the same tile.
         """
         contiguous = (k if major is Major.K else block_rows or rows) * element.bits // 8
         swizzle = next(mode for mode in WIDEST_FIRST if contiguous % mode.span == 0)
-        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle, shares=shares)
+        return cls(name=name, element=element, major=major, rows=rows, k=k, swizzle=swizzle, sharers=sharers)
 
     @property
     def bytes(self) -> int:
@@ -82,6 +82,12 @@ class OperandTile(BaseModel):
     def lines(self) -> int:
         """Lines of a span: rows of a K-major tile, K of an MN-major one."""
         return self.rows if self.major is Major.K else self.k
+
+    @property
+    def shares(self) -> int:
+        """CTAs that load a part of the tile each, into all its sharers: as many as can have whole groups of 8 lines."""
+        groups = self.lines // 8
+        return next(count for count in range(self.sharers, 0, -1) if groups % count == 0)
 
     @property
     def box(self) -> tuple[int, int]:

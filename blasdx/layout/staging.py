@@ -13,7 +13,7 @@ from blasdx.layout.tensor_map import TensorMapSpec
 
 
 class StagingTile(BaseModel):
-    """A chunk of ``rows`` x ``columns`` elements of C, each row one swizzled span."""
+    """A chunk of ``rows`` x ``columns`` elements of C, each row one swizzled span, or a part of the narrowest one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,15 +24,22 @@ class StagingTile(BaseModel):
 
     @classmethod
     def of(cls, element: Element, *, rows: int, divides: int) -> Self:
-        """The widest chunk whose columns divide ``divides`` columns."""
-        item = element.bits // 8
-        swizzle = next(mode for mode in WIDEST_FIRST if divides * item % mode.span == 0)
+        """The widest chunk whose columns divide ``divides`` columns, which are a multiple of 8."""
+        item = element.itemsize
+        swizzle = next((mode for mode in WIDEST_FIRST if divides * item % mode.span == 0), None)
+        if swizzle is None:
+            return cls(element=element, rows=rows, columns=8, swizzle=Swizzle.NONE)
         return cls(element=element, rows=rows, columns=swizzle.span // item, swizzle=swizzle)
 
     @property
     def bytes(self) -> int:
         """Bytes of the chunk."""
-        return self.rows * self.swizzle.span
+        return self.rows * self.columns * self.element.itemsize
+
+    @property
+    def is_bulk_storable(self) -> bool:
+        """Whether a row is wide enough for TMA, whose boxes have rows of whole 16 bytes (CUDA driver API, CUtensorMap)."""
+        return self.columns * self.element.itemsize % Swizzle.NONE.span == 0
 
     def tensor_map(
         self, m: int, n: int, leading_dimension: int, *, batches: int = 1, batch_stride: int = 0

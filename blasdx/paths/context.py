@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from blasdx.arguments import Fields
+from blasdx.epilogue import DEFAULT
 from blasdx.epilogue.context import EpilogueContext
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.operand import OperandTile
@@ -48,15 +49,17 @@ class KernelContext(BaseModel):
     """What every path's templates see.
 
     ``pipeline`` and ``kernel`` are the files of the device library and of the default kernel in reading order;
-    ``library`` asks for all of the former, not only for what the default kernel calls.
+    ``library`` asks for all of the former, not only for what the default kernel calls; ``empty_sums`` for zeros where K
+    is zero, which no kernel is launched for where C is only scaled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pipeline: ClassVar[tuple[str, ...]]
-    kernel: ClassVar[tuple[str, ...]] = ("kernels/gemm",)
+    kernel: ClassVar[tuple[str, ...]] = ("pipeline/epilogue", "kernels/gemm")
 
     library: bool = False
+    empty_sums: bool
     loads_between_mmas: bool = False
     descriptor: tuple[str, ...]
     fingerprint: str
@@ -87,6 +90,8 @@ class KernelContext(BaseModel):
     mma: MmaLoop
     cluster: tuple[int, int]
     clustered: bool
+    pair: bool
+    path: str
 
 
 def common_fields(plan: PipelinePlan) -> dict[str, object]:
@@ -104,6 +109,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "band": BAND,
         "threads": plan.block_dim,
         "smem_total": plan.smem_total,
+        "empty_sums": plan.epilogue != DEFAULT,
         "problem_fields": plan.problem.lines,
         "problem_bytes": plan.problem.size,
         "epilogue": EpilogueContext.of(
@@ -123,6 +129,8 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "mma": plan.mma,
         "cluster": plan.cluster,
         "clustered": plan.cluster_size > 1,
+        "pair": plan.pair,
+        "path": plan.path,
     }
 
 

@@ -36,7 +36,7 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
     elif descriptor.precision not in precisions:
         found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
     along_m, along_n = descriptor.blocks_per_cluster
-    if along_m * along_n > 1 and (path != "wgmma" or along_m * along_n > PORTABLE_CLUSTER):
+    if along_m * along_n > PORTABLE_CLUSTER:
         found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")
     bits = descriptor.required_mantissa_bits
     if bits is not None:

@@ -24,3 +24,7 @@ __device__ __forceinline__ void mbarrier_arrive_remote(u32 barrier, u32 rank) {
       "r"(rank)
       : "memory");
 }
+
+// The address at the same place in the leader of this CTA's pair: shared addresses begin with the CTA's rank, whose lowest
+// bit is 0 there.
+__device__ __forceinline__ u32 pair_leaders(u32 address) { return address & ~(1u << 24); }

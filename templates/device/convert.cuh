@@ -75,6 +75,10 @@ __device__ __forceinline__ float unpack_e4m3(u8 value) {
 
 __device__ __forceinline__ float unpack_e5m2(u8 value) { return unpack_f16(static_cast<u16>(value << 8)); }
 
+__device__ __forceinline__ int unpack_s8(u8 value) { return static_cast<signed char>(value); }
+
+__device__ __forceinline__ int unpack_u8(u8 value) { return value; }
+
 __device__ __forceinline__ float round_to_bf16(float x) { return unpack_bf16(static_cast<u16>(pack_bf16(x, 0.0f))); }
 
 __device__ __forceinline__ float round_to_f16(float x) { return unpack_f16(static_cast<u16>(pack_f16(x, 0.0f))); }

@@ -1,14 +1,15 @@
-// kCount elements, of which kAdjacent lie side by side and kStep further on the next; the first `inside` of the line exist.
-// Neighbours are read in vectors of up to 16 bytes where the first one's address allows it and all exist.
+// kCount elements, of which kAdjacent are neighbours and the next come kStep further on; neighbours are `step` apart in
+// memory, and the first `inside` of the line exist. They are read in vectors of up to 16 bytes where they lie side by side,
+// the first one's address allows it and all exist.
 template <u32 kAdjacent, u32 kStep, u32 kCount, typename T>
-__device__ __forceinline__ void fetch_run(T (&run)[kCount], const T* line, u32 inside) {
+__device__ __forceinline__ void fetch_run(T (&run)[kCount], const T* line, u64 step, u32 inside) {
   constexpr u32 kBytes = kAdjacent * sizeof(T);
   constexpr u32 kVector = kBytes % 16 == 0 ? 16 : kBytes % 8 == 0 ? 8 : kBytes % 4 == 0 ? 4 : kBytes % 2 == 0 ? 2 : 1;
   struct alignas(kVector) Vector {
     T element[kVector / sizeof(T)];
   };
   constexpr u32 kEnd = (kCount / kAdjacent - 1) * kStep + kAdjacent;
-  if (inside >= kEnd && reinterpret_cast<u64>(line) % kVector == 0) {
+  if (step == 1 && inside >= kEnd && reinterpret_cast<u64>(line) % kVector == 0) {
 #pragma unroll
     for (u32 i = 0; i < kCount; i += kVector / sizeof(T)) {
       const Vector vector = *reinterpret_cast<const Vector*>(line + i / kAdjacent * kStep + i % kAdjacent);
@@ -21,17 +22,7 @@ __device__ __forceinline__ void fetch_run(T (&run)[kCount], const T* line, u32 i
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) {
       const u32 at = i / kAdjacent * kStep + i % kAdjacent;
-      run[i] = at < inside ? line[at] : T(0);
+      run[i] = at < inside ? line[at * step] : T(0);
     }
-  }
-}
-
-// The same where neighbours in a row are `ld` elements apart.
-template <u32 kAdjacent, u32 kStep, u32 kCount, typename T>
-__device__ __forceinline__ void fetch_run_across(T (&run)[kCount], const T* line, u64 ld, u32 inside) {
-#pragma unroll
-  for (u32 i = 0; i < kCount; ++i) {
-    const u32 at = i / kAdjacent * kStep + i % kAdjacent;
-    run[i] = at < inside ? line[at * ld] : T(0);
   }
 }

@@ -22,6 +22,26 @@ __device__ __forceinline__ void tma_load_multicast_3d(u32 destination, const Ten
       : "memory");
 }
 
+// The two for a CTA of a pair: `barrier` may be the other one's. Multicast, the count of each CTA goes to the member of its
+// pair that holds the same place in it as the one whose barrier is named.
+__device__ __forceinline__ void tma_load_pair_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                                 u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(destination),
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load_multicast_pair_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer,
+                                                           u32 batch, u32 barrier, u32 mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(destination),
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier), "h"(static_cast<u16>(mask))
+      : "memory");
+}
+
 // Copies one box from shared memory, whose writers have fenced; what lies outside the tensor is not written.
 __device__ __forceinline__ void tma_store_3d(const TensorMap& map, u32 inner, u32 outer, u32 batch, u32 source) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),

@@ -125,10 +125,10 @@ def test_a_cluster_shares_its_loads(cluster, a_shares, b_shares, arrivals):
     assert kernel.sass.count("MEMBAR") <= 8  # none in the loop: a remote arrival orders no memory
 
 
-def test_a_part_that_breaks_the_swizzle_has_no_kernel():
-    with pytest.raises(PlanError, match=r"B tile of 8 rows that 2 CTAs of a cluster share") as caught:
-        plan_of((64, 8, 64), 128, cluster=(2, 1))
-    assert caught.value.code == "cluster_parts"
+def test_as_many_load_as_whole_groups_of_eight_lines_go_round():
+    plan = plan_of((64, 24, 64), 128, cluster=(4, 1))
+    assert (plan.b.sharers, plan.b.shares) == (4, 3)
+    assert plan_of((64, 8, 64), 128, cluster=(2, 1)).b.shares == 1
 
 
 def test_long_k_loops_are_rolled_where_registers_are_few():

@@ -46,8 +46,8 @@ constexpr u32 kBand = 16;  // tiles along M that are visited together
 using Output = u32;  // the bits of one f32
 using Value = float;  // what an epilogue computes in
 
-// One MMA multiplies kMmaM x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
-constexpr u32 kMmaM = 128;
+// One MMA multiplies 128 x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
+constexpr u32 kBlockRows = 128;  // of one MMA in this CTA
 constexpr u32 kMmaBlocks = 1;
 constexpr u32 kMmaSteps = 4;
 constexpr u32 kInstruction = 0x08400490;  // bf16 x bf16 -> f32, 128 x 256, A K-major, B K-major
@@ -74,6 +74,7 @@ constexpr u32 kBStepBytes = 32;  // from one MMA step along K to the next inside
 constexpr u32 kTmemColumns = 512;  // all of them: one CTA owns the SM
 constexpr u32 kAccStages = 2;
 constexpr u32 kAccColumns = 256;
+constexpr u32 kBlockColumns = 256;  // of one MMA
 
 // The epilogue reads kChunk columns at a time, of which a thread gets kRun consecutive ones of one row.
 constexpr u32 kChunk = 32;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-// D[tmem] = A * B (+ D when `accumulate`), asynchronously, issued by one thread.
+// D[tmem] = A * B (+ D when `accumulate`) of 16-bit floats, asynchronously, issued by one thread.
 __device__ __forceinline__ void tcgen05_mma_f16(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
   asm volatile(
       "{\n\t"
@@ -352,7 +353,7 @@ __device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, 
 #pragma unroll
       for (u32 block = 0; block < kMmaBlocks; ++block) {
         const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
-        tcgen05_mma_f16(accumulator + block * kTileN, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
+        tcgen05_mma_f16(accumulator + block * kBlockColumns, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
       }
     }
     tcgen05_commit(storage.empty(ring.stage));
@@ -421,6 +422,8 @@ class Tile {
  private:
   friend class Accumulator;
 
+  // Whether this thread multiplies.
+  __device__ bool issues() const { return warp == kMmaIssueWarp && leader; }
   __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
 
   // The tile's K loop, in the roles that load and multiply.
@@ -428,7 +431,7 @@ class Tile {
     if (warp == kTmaLoadWarp && leader) {
       tma_load(storage, source, ring);
     }
-    if (warp == kMmaIssueWarp && leader) {
+    if (issues()) {
       if (!held) {
         mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
         tcgen05_fence_after_thread_sync();
@@ -441,7 +444,7 @@ class Tile {
 
   // Commits what was multiplied to acc_full[acc]; what comes next has the next accumulator.
   __device__ __forceinline__ void finish() {
-    if (warp == kMmaIssueWarp && leader) {
+    if (issues()) {
       tcgen05_commit(storage.acc_full(acc.stage));
       acc.advance();
     }
@@ -573,9 +576,9 @@ class Accumulator {
   __device__ bool is_thread_active() const { return tile.warp < kEpilogueWarps; }
 
   // Where a thread's i-th element lies in the tile.
-  // An MMA of 128 rows: row r is tensor-memory lane r, and thread t of warp w reads lane 32 w + t.
+  // 128 rows: row r is tensor-memory lane r, and thread t of warp w reads lane 32 w + t.
   __device__ Index map_fragment_index(u32 i) const {
-    return {threadIdx.x + i / kTileN * kMmaM, i % kTileN};
+    return {threadIdx.x + i / kBlockColumns * kBlockRows, i % kBlockColumns};
   }
 
   // Consumes: f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros
@@ -610,6 +613,7 @@ class Accumulator {
     tcgen05_fence_after_thread_sync();
 #pragma unroll(kUnroll ? kAccColumns / kChunk : 1)
     for (u32 chunk = 0; chunk < kAccColumns / kChunk; ++chunk) {
+      __syncwarp();  // whole warps load; the stores before may have parted them
       u32 bits[kRun];
       tmem_load_32x32b_x32(accumulator + chunk * kChunk, bits);
       if (chunk + 1 == kAccColumns / kChunk) {
@@ -732,6 +736,23 @@ struct Schedule {
   }
 };
 
+// ---- Epilogue: what becomes of a sum ---------------------------------------------------------------------------------
+
+// alpha * acc + beta * c
+struct Epilogue {
+  const Problem& problem;
+  Problem::Place at;
+
+  // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
+  // `c` is what C holds there, zeros where beta is zero.
+  __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      value[i] = problem.alpha * value[i] + problem.beta * c[i];
+    }
+  }
+};
+
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
@@ -749,13 +770,7 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_100a(
       tile.execute([&](Accumulator& accumulator) {
         const Problem::Place at = schedule[index];
         const auto out = problem.out_tile(at);
-        const auto c = problem.c_tile(at);
-        accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
-#pragma unroll
-          for (u32 i = 0; i < kRun; ++i) {
-            run[i] = problem.alpha * run[i] + problem.beta * old[i];
-          }
-        });
+        accumulator.store(out, problem.c_tile(at), problem.beta != 0, Epilogue{problem, at});
       });
       index += schedule.step();
       const Problem::Place at = schedule[index];

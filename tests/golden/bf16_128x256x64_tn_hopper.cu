@@ -797,6 +797,23 @@ struct Schedule {
   }
 };
 
+// ---- Epilogue: what becomes of a sum ---------------------------------------------------------------------------------
+
+// alpha * acc + beta * c
+struct Epilogue {
+  const Problem& problem;
+  Problem::Place at;
+
+  // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
+  // `c` is what C holds there, zeros where beta is zero.
+  __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      value[i] = problem.alpha * value[i] + problem.beta * c[i];
+    }
+  }
+};
+
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
@@ -814,13 +831,7 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_90a(
       tile.execute([&](Accumulator& accumulator) {
         const Problem::Place at = schedule[index];
         const auto out = problem.out_tile(at, out_map);
-        const auto c = problem.c_tile(at);
-        accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
-#pragma unroll
-          for (u32 i = 0; i < kRun; ++i) {
-            run[i] = problem.alpha * run[i] + problem.beta * old[i];
-          }
-        });
+        accumulator.store(out, problem.c_tile(at), problem.beta != 0, Epilogue{problem, at});
       });
       index += schedule.step();
       const Problem::Place at = schedule[index];

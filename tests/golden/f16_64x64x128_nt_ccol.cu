@@ -46,8 +46,8 @@ constexpr u32 kBand = 16;  // tiles along M that are visited together
 using Output = u32;  // the bits of one f32
 using Value = float;  // what an epilogue computes in
 
-// One MMA multiplies kMmaM x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
-constexpr u32 kMmaM = 64;
+// One MMA multiplies 64 x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
+constexpr u32 kBlockRows = 64;  // of one MMA in this CTA
 constexpr u32 kMmaBlocks = 1;
 constexpr u32 kMmaSteps = 8;
 constexpr u32 kInstruction = 0x04118010;  // f16 x f16 -> f32, 64 x 64, A MN-major, B MN-major
@@ -74,6 +74,7 @@ constexpr u32 kBStepBytes = 2048;  // from one MMA step along K to the next insi
 constexpr u32 kTmemColumns = 512;  // all of them: one CTA owns the SM
 constexpr u32 kAccStages = 8;
 constexpr u32 kAccColumns = 64;
+constexpr u32 kBlockColumns = 64;  // of one MMA
 
 // The epilogue reads kChunk columns at a time, of which a thread gets kRun consecutive ones of one row.
 constexpr u32 kChunk = 32;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-// D[tmem] = A * B (+ D when `accumulate`), asynchronously, issued by one thread.
+// D[tmem] = A * B (+ D when `accumulate`) of 16-bit floats, asynchronously, issued by one thread.
 __device__ __forceinline__ void tcgen05_mma_f16(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
   asm volatile(
       "{\n\t"
@@ -349,7 +350,7 @@ __device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, 
 #pragma unroll
       for (u32 block = 0; block < kMmaBlocks; ++block) {
         const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
-        tcgen05_mma_f16(accumulator + block * kTileN, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
+        tcgen05_mma_f16(accumulator + block * kBlockColumns, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
       }
     }
     tcgen05_commit(storage.empty(ring.stage));
@@ -418,6 +419,8 @@ class Tile {
  private:
   friend class Accumulator;
 
+  // Whether this thread multiplies.
+  __device__ bool issues() const { return warp == kMmaIssueWarp && leader; }
   __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
 
   // The tile's K loop, in the roles that load and multiply.
@@ -425,7 +428,7 @@ class Tile {
     if (warp == kTmaLoadWarp && leader) {
       tma_load(storage, source, ring);
     }
-    if (warp == kMmaIssueWarp && leader) {
+    if (issues()) {
       if (!held) {
         mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
         tcgen05_fence_after_thread_sync();
@@ -438,7 +441,7 @@ class Tile {
 
   // Commits what was multiplied to acc_full[acc]; what comes next has the next accumulator.
   __device__ __forceinline__ void finish() {
-    if (warp == kMmaIssueWarp && leader) {
+    if (issues()) {
       tcgen05_commit(storage.acc_full(acc.stage));
       acc.advance();
     }
@@ -548,7 +551,7 @@ class Accumulator {
   // each chunk.
   __device__ Index map_fragment_index(u32 i) const {
     const u32 column = i / kRun * kChunk + threadIdx.x / 16 % 2 * kRun + i % kRun;
-    return {threadIdx.x / 32 * 16 + threadIdx.x % 16 + column / kTileN * kMmaM, column % kTileN};
+    return {threadIdx.x / 32 * 16 + threadIdx.x % 16 + column / kBlockColumns * kBlockRows, column % kBlockColumns};
   }
 
   // Consumes: f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros
@@ -583,6 +586,7 @@ class Accumulator {
     tcgen05_fence_after_thread_sync();
 #pragma unroll(kUnroll ? kAccColumns / kChunk : 1)
     for (u32 chunk = 0; chunk < kAccColumns / kChunk; ++chunk) {
+      __syncwarp();  // whole warps load; the stores before may have parted them
       u32 bits[kRun];
       tmem_load_16x32bx2_x16(accumulator + chunk * kChunk, bits);
       if (chunk + 1 == kAccColumns / kChunk) {
@@ -705,6 +709,23 @@ struct Schedule {
   }
 };
 
+// ---- Epilogue: what becomes of a sum ---------------------------------------------------------------------------------
+
+// alpha * acc + beta * c
+struct Epilogue {
+  const Problem& problem;
+  Problem::Place at;
+
+  // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
+  // `c` is what C holds there, zeros where beta is zero.
+  __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      value[i] = problem.alpha * value[i] + problem.beta * c[i];
+    }
+  }
+};
+
 // ---- Kernel ----------------------------------------------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
@@ -722,13 +743,7 @@ blasdx_gemm_f16_f16_f32_64x64x128_nt_ccol_d7_sm_110a(
       tile.execute([&](Accumulator& accumulator) {
         const Problem::Place at = schedule[index];
         const auto out = problem.out_tile(at);
-        const auto c = problem.c_tile(at);
-        accumulator.store(out, c, problem.beta != 0, [&](Value (&run)[kRun], const Value (&old)[kRun], u32, u32) {
-#pragma unroll
-          for (u32 i = 0; i < kRun; ++i) {
-            run[i] = problem.alpha * run[i] + problem.beta * old[i];
-          }
-        });
+        accumulator.store(out, problem.c_tile(at), problem.beta != 0, Epilogue{problem, at});
       });
       index += schedule.step();
       const Problem::Place at = schedule[index];

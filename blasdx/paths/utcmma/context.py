@@ -26,6 +26,7 @@ class Context(KernelContext):
 
     instruction: str
     instruction_text: str
+    group: str
     tmem_columns: int
     accumulator: AccumulatorTile
     vector_words: int
@@ -40,12 +41,13 @@ def context(plan: PipelinePlan) -> Context:
     return Context(
         **common_fields(plan),
         operands=(
-            OperandContext.of(plan.a, "row", Generation.TCGEN05, block_rows=mma.m),
+            OperandContext.of(plan.a, "row", Generation.TCGEN05, block_rows=accumulator.block_rows),
             OperandContext.of(plan.b, "column", Generation.TCGEN05),
         ),
         instruction=f"0x{mma.instruction_descriptor:08x}",
         instruction_text=f"{precision.a} x {precision.b} -> {precision.c}, {mma.m} x {mma.n}, "
         f"A {plan.a.major}, B {plan.b.major}",
+        group="_pair" if plan.pair else "",
         tmem_columns=COLUMNS,
         accumulator=accumulator,
         fixed_blocksize=plan.fixed_blocksize,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from blasdx import arch
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
-from blasdx.errors import PlanError
 from blasdx.layout.descriptors import instruction_descriptor, mma_kind
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_memory import AccumulatorTile
+from blasdx.paths.utcmma.limits import pair_step
 from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Role, operand_majors, regions
 
 EPILOGUE_WARPS = 4
@@ -23,21 +23,31 @@ def plan(
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
 
     ``promote`` changes nothing here: tcgen05 keeps 25 fraction bits of every sum.
-
-    Raises
-    ------
-    PlanError
-        When the output has no kernel yet.
     """
-    if output is not descriptor.c_value_type:
-        raise PlanError(f"no kernel yet that stores {output}: C has the accumulator's type", code="no_kernel")
     precision = descriptor.precision
-    accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n)
+    cluster = descriptor.blocks_per_cluster
+    pair = takes_pair(descriptor)
+    accumulator = AccumulatorTile(m=descriptor.m, n=descriptor.n, pair=pair)
     a_major, b_major = operand_majors(descriptor)
-    a = OperandTile.of("A", precision.a, a_major, rows=descriptor.m, k=descriptor.k, block_rows=accumulator.mma_m)
-    b = OperandTile.of("B", precision.b, b_major, rows=descriptor.n, k=descriptor.k)
+    a = OperandTile.of(
+        "A",
+        precision.a,
+        a_major,
+        rows=descriptor.m,
+        k=descriptor.k,
+        block_rows=accumulator.block_rows,
+        sharers=cluster[1],
+    )
+    b = OperandTile.of(
+        "B",
+        precision.b,
+        b_major,
+        rows=descriptor.n // 2 if pair else descriptor.n,
+        k=descriptor.k,
+        sharers=cluster[0] // 2 if pair else cluster[0],
+    )
     roles = _roles(fixed_blocksize)
-    barriers = _barriers(depth, accumulator.stages)
+    barriers = _barriers(depth, accumulator.stages, roles, cluster, pair=pair)
     return PipelinePlan(
         descriptor=descriptor,
         path="utcmma",
@@ -50,6 +60,8 @@ def plan(
         output=output,
         mma=_mma(descriptor, a, b, accumulator),
         fixed_blocksize=fixed_blocksize,
+        cluster=cluster,
+        pair=pair,
         roles=roles,
         barriers=barriers,
         regions=regions(
@@ -61,6 +73,11 @@ def plan(
         buffer_alignment=Swizzle.B128.period,
         smem_limit=arch.of(descriptor.sm.arch).smem_optin,
     )
+
+
+def takes_pair(descriptor: Descriptor) -> bool:
+    """Whether pairs of CTAs multiply together: an even cluster asks for it, and the shape has to allow it."""
+    return descriptor.blocks_per_cluster[0] % 2 == 0 and descriptor.n % pair_step(descriptor) == 0
 
 
 def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: AccumulatorTile) -> MmaLoop:
@@ -110,20 +127,36 @@ def _roles(fixed_blocksize: bool) -> tuple[Role, Role, Role]:
     )
 
 
-def _barriers(depth: int, accumulator_stages: int) -> tuple[Barrier, ...]:
-    issuers = {role.name: role.issuers for role in _roles(False)}
+def _barriers(
+    depth: int, accumulator_stages: int, roles: tuple[Role, ...], cluster: tuple[int, int], *, pair: bool
+) -> tuple[Barrier, ...]:
+    """The rings.
+
+    A stage is free when everyone that this CTA loads for has read it: the CTAs, or the pairs, of its row and of its
+    column. A pair's leader waits for the data and for the epilogues of both.
+    """
+    issuers = {role.name: role.issuers for role in roles}
+    readers = cluster[1] + cluster[0] // (2 if pair else 1) - 1
+    of_readers = "" if readers == 1 else f" of {readers} {'pairs' if pair else 'CTAs'}"
+    of_both, of_leader = (", in both CTAs", ", for both CTAs") if pair else ("", "")
     return (
         Barrier(
             name="full",
             stages=depth,
-            arrivals=(Arrival(role="tma_load", count=issuers["tma_load"], means="arrive.expect_tx, then the bytes"),),
+            arrivals=(
+                Arrival(
+                    role="tma_load", count=issuers["tma_load"], means=f"arrive.expect_tx, then the bytes{of_leader}"
+                ),
+            ),
             waiter="mma_issue",
             meaning="the stage holds one K block",
         ),
         Barrier(
             name="empty",
             stages=depth,
-            arrivals=(Arrival(role="mma_issue", count=issuers["mma_issue"], means="tcgen05.commit"),),
+            arrivals=(
+                Arrival(role="mma_issue", count=readers * issuers["mma_issue"], means=f"tcgen05.commit{of_readers}"),
+            ),
             waiter="tma_load",
             meaning="the MMAs have read the stage",
         ),
@@ -137,7 +170,13 @@ def _barriers(depth: int, accumulator_stages: int) -> tuple[Barrier, ...]:
         Barrier(
             name="acc_empty",
             stages=accumulator_stages,
-            arrivals=(Arrival(role="epilogue", count=issuers["epilogue"], means="every thread, after its last load"),),
+            arrivals=(
+                Arrival(
+                    role="epilogue",
+                    count=issuers["epilogue"] * (2 if pair else 1),
+                    means=f"every thread{of_both}, after its last load",
+                ),
+            ),
             waiter="mma_issue",
             meaning="the accumulator has been read",
         ),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from blasdx import arch
 from blasdx.descriptor import Descriptor
-from blasdx.elements import Element, bf16, e4m3, e5m2, f16, f32, s32
-from blasdx.errors import PlanError
-from blasdx.layout.descriptors import Major
+from blasdx.elements import Element, e4m3, e5m2, f32
 from blasdx.layout.operand import MMA_K_BYTES, OperandTile
 from blasdx.layout.registers import ROWS, WarpgroupTile
 from blasdx.layout.staging import StagingTile
@@ -36,9 +34,6 @@ MAX_CLAIM = 240
 PROMOTION_K = 128
 """K over which fp8 sums stay in the tensor core, which keeps 13 fraction bits of them on Hopper (arXiv 2511.10909)."""
 
-OUTPUTS: dict[Element, tuple[Element, ...]] = {f32: (f32, f16, bf16), f16: (f16, f32, bf16), s32: (s32,)}
-"""Element types that C is stored in, by accumulator."""
-
 _SASS_MNEMONIC = {"f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA"}
 
 
@@ -50,15 +45,10 @@ def plan(
     Raises
     ------
     PlanError
-        When C cannot be stored as ``output``, or when the CTAs of a cluster cannot share a tile.
+        When C cannot be stored as ``output``.
     """
     precision = descriptor.precision
     groups_m, groups_n = WARPGROUPS[descriptor.block_threads or 0]
-    if output not in OUTPUTS[precision.c]:
-        stored = ", ".join(element.name for element in OUTPUTS[precision.c])
-        raise PlanError(
-            f"{output} is no output of a {precision.c} accumulator: it is stored as {stored}", code="no_kernel"
-        )
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
     groups = groups_m * groups_n
     fixed_blocksize = fixed_blocksize or groups * 128 + 128 > MAX_THREADS
@@ -79,7 +69,7 @@ def plan(
         rows=m,
         k=descriptor.k,
         block_rows=ROWS,
-        shares=cluster[1],
+        sharers=cluster[1],
     )
     b = OperandTile.of(
         "B",
@@ -88,9 +78,8 @@ def plan(
         rows=n,
         k=descriptor.k,
         block_rows=accumulator.mma_n,
-        shares=cluster[0],
+        sharers=cluster[0],
     )
-    _require_whole_parts(a, b)
     staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n)
     roles = _roles(groups, fixed_blocksize)
     barriers = _barriers(depth, roles, loaders=cluster[0] + cluster[1] - 1)
@@ -186,17 +175,6 @@ _MAX_CHUNKS = 24
 
 _MAX_UNROLLED = 64
 """MMAs in a row beyond which ptxas runs out of registers for their descriptors; half where many threads share them."""
-
-
-def _require_whole_parts(*tiles: OperandTile) -> None:
-    for tile in tiles:
-        if tile.lines % (8 * tile.shares):
-            dimension = "rows" if tile.major is Major.K else "K"
-            raise PlanError(
-                f"no kernel for a {tile.major} {tile.name} tile of {tile.lines} {dimension} that {tile.shares} CTAs "
-                f"of a cluster share: {tile.lines} / {tile.shares} is no multiple of the 8 lines of a swizzle period",
-                code="cluster_parts",
-            )
 
 
 def _loses_bits(descriptor: Descriptor) -> bool:
