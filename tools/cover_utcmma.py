@@ -1,0 +1,171 @@
+"""Gate <=> kernel on tcgen05: descriptors pass the gates exactly when their kernel compiles as planned and is right.
+
+Draws descriptors that cover every combination of values of any three of the choices below, boundary values among them.
+One that misses a gate must have no plan. Every other one whose stage fits must compile without spill or complaint, hold
+the planned number of the right UTC*MMA, and multiply small integers bit-exact in the emulator under two schedules, on a
+ragged problem of several tiles, without an error hazard. No GPU is needed; the whole array takes an hour of two cores.
+
+    python tools/cover_utcmma.py --json cover.json                # goes on where it was stopped
+    python tools/cover_utcmma.py --strength 2 --points 60 --sm 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+import blasdx as dx
+from blasdx.devices.emulated import EmulatedDevice
+from blasdx.operands import padded
+from blasdx.paths.utcmma.limits import LEGAL_M, NUMBERS, PRECISIONS
+from tools.covering import Point, covering
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "precision": PRECISIONS,
+    "a": ("row", "col"),
+    "b": ("row", "col"),
+    "c": ("row", "col"),
+    "m": LEGAL_M,
+    "n": (8, 16, 24, 48, 96, 128, 168, 176, 248, 256),
+    "k_steps": (1, 2, 3, 4, 8, None),  # MMA steps a K block; None: as many as K = 256 has
+    "sm": NUMBERS,
+    "depth": (1, 2, None),
+    "scaling": (None, (2.0, -1.0)),
+    "cluster": ((1, 1), (2, 1), (1, 2), (4, 1), (3, 2)),
+    "fixed_blocksize": (False, True),
+}
+SCHEDULES = ("adversarial", "random")
+
+
+def descriptor(point: Point) -> dx.Descriptor:
+    step = 256 // point["precision"].a.bits
+    k = 256 // step * step if point["k_steps"] is None else step * point["k_steps"]
+    found = (
+        dx.Size(point["m"], point["n"], k)
+        + point["precision"]
+        + dx.Type("real")
+        + dx.Function("MM")
+        + dx.Arrangement(point["a"], point["b"], point["c"])
+        + dx.Block()
+        + dx.BlockDim(128)
+        + dx.MaxAlignment()
+        + dx.WithPipeline()
+        + dx.EnableInputStreaming()
+        + dx.SM(point["sm"], "arch_specific")
+    )
+    return found if point["cluster"] == (1, 1) else found + dx.BlocksPerCluster(*point["cluster"])
+
+
+def name(point: Point) -> str:
+    return f"{descriptor(point)!r} {point['depth']} {point['scaling']} {point['fixed_blocksize']}"
+
+
+def verdict(point: Point) -> str:
+    """Say "ok", why there is no kernel, or what is wrong with it."""
+    tile = descriptor(point)
+    if dx.check(tile).path != "utcmma":
+        try:
+            dx.suggest_pipeline(tile)
+        except dx.GateError:
+            return "misses a gate"
+        return "WRONG: misses a gate and has a plan"
+    try:
+        plan = dx.suggest_pipeline(tile, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
+    except dx.PlanError as error:
+        return "does not fit" if error.code == "shared_memory" else f"WRONG: {error}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = dx.compile(dx.render(plan))
+    found = kernel.resources
+    if found.spill_stores or found.spill_loads or kernel.complaints:
+        return f"WRONG: spills {found.spill_stores} B, {kernel.complaints}"
+    try:
+        kernel.prove()
+    except dx.SassError as error:
+        return f"WRONG: {error}"
+    results = {multiply(kernel, point["scaling"], schedule) for schedule in SCHEDULES}
+    return results.pop() if len(results) == 1 else f"WRONG: {results}"
+
+
+def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, schedule: str) -> str:
+    plan = kernel.source.plan
+    tile = plan.descriptor
+    m, n, k = tile.m + 5, max(tile.n - 3, 5) if tile.n > 64 else tile.n + 3, tile.k + 8
+    rng = np.random.default_rng(1)
+
+    def draw(rows: int, columns: int, order: object, element: dx.Element) -> Any:
+        values = rng.integers(-3 if element.is_signed else 0, 4, (rows, columns))
+        return padded(values.astype(element.numpy_dtype), order)
+
+    a = draw(m, k, tile.arrangement.a, tile.precision.a)
+    b = draw(k, n, tile.arrangement.b, tile.precision.b)
+    alpha, beta = scaling or (1.0, None)
+    c = None if beta is None else draw(m, n, tile.arrangement.c, plan.output)
+    expected = alpha * (a.astype(np.float64) @ b.astype(np.float64))
+    if c is not None:
+        expected += beta * c.astype(np.float64)
+    device = EmulatedDevice(schedule=schedule, processors=plan.cluster_size)
+    try:
+        got = dx.Gemm(kernel, device)(a, b, c, alpha=alpha, beta=beta)
+    except dx.BlasdxError as error:
+        return f"WRONG: {schedule}: {error}"
+    wrong = np.count_nonzero(got.astype(np.float64) != expected.astype(plan.output.numpy_dtype).astype(np.float64))
+    if wrong:
+        return f"WRONG: {schedule}: {wrong} of {got.size} elements differ"
+    assert device.last is not None
+    errors = [hazard for hazard in device.last.hazards if hazard.severity == "error"]
+    return f"WRONG: {schedule}: {errors}" if errors else "ok"
+
+
+def judged(point: Point) -> tuple[str, str]:
+    try:
+        return name(point), verdict(point)
+    except Exception as error:  # whatever it is, it belongs to this point
+        return name(point), f"WRONG: {type(error).__name__}: {error}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--strength", type=int, default=3)
+    parser.add_argument("--points", type=int, default=1500, help="at least so many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sm", type=int, help="only this one")
+    parser.add_argument("--limit", type=int, help="stop after so many points")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="results, and where to go on from")
+    options = parser.parse_args()
+    choices = {**CHOICES, "sm": (options.sm,)} if options.sm else CHOICES
+    points = covering(choices, strength=options.strength, seed=options.seed, minimum=options.points)[: options.limit]
+    results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    todo = {name(point): point for point in points if name(point) not in results}
+    print(f"{len(points)} points, {len(todo)} to go", flush=True)
+    started = saved = time.perf_counter()
+    with ProcessPoolExecutor(options.processes) as pool:
+        for future in as_completed([pool.submit(judged, point) for point in todo.values()]):
+            which, result = future.result()
+            results[which] = result
+            if result.startswith("WRONG"):
+                print(which, result, sep="\n    ", flush=True)
+            if options.json and time.perf_counter() - saved > 10:
+                saved = time.perf_counter()
+                options.json.write_text(json.dumps(results, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+    count = Counter(result.partition(":")[0] for result in results.values())
+    print(f"{dict(count)} in {time.perf_counter() - started:.0f} s")
+    sys.exit(1 if count["WRONG"] else 0)
+
+
+if __name__ == "__main__":
+    main()
