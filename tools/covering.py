@@ -21,8 +21,8 @@ def covering(choices: Mapping[str, Sequence[Any]], *, strength: int, seed: int, 
     missing, and the one with the most missing combinations is taken.
     """
     rng = random.Random(seed)
-    missing = _all(choices, strength)
-    order = list(missing)
+    order = _all(choices, strength)
+    missing = set(order)
     rng.shuffle(order)
     points: list[Point] = []
     while missing or len(points) < minimum:
@@ -39,12 +39,12 @@ def covering(choices: Mapping[str, Sequence[Any]], *, strength: int, seed: int, 
     return points
 
 
-def _all(choices: Mapping[str, Sequence[Any]], strength: int) -> set[_Combination]:
-    return {
+def _all(choices: Mapping[str, Sequence[Any]], strength: int) -> list[_Combination]:
+    return [
         frozenset(zip(names, indices, strict=True))
         for names in itertools.combinations(choices, strength)
         for indices in itertools.product(*(range(len(choices[name])) for name in names))
-    }
+    ]
 
 
 def _combinations(point: Mapping[str, int], strength: int) -> Iterator[_Combination]:

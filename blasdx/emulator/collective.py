@@ -80,7 +80,7 @@ def meet(
     place = w.warp.meetings.setdefault(key, Place(compute, bits, wanted, targets))
     meeting = Meeting(w, values)
     place.waiting.append(meeting)
-    check(w.warp, w)
+    check(w.warp, w, following)
 
     def text() -> str:
         here = 0
@@ -91,8 +91,8 @@ def meet(
     return w.suspend(Wait(text, lambda: meeting.done, line), following)
 
 
-def check(warp: Warp, running: Path | None = None) -> None:
-    """Let paths go on whose members have all come or exited."""
+def check(warp: Warp, running: Path | None = None, following: int = -1) -> None:
+    """Let paths go on whose members have all come or exited; ``running`` is one of them and goes on at ``following``."""
     for key, place in list(warp.meetings.items()):
         mask = 0
         for meeting in place.waiting:
@@ -106,6 +106,10 @@ def check(warp: Warp, running: Path | None = None) -> None:
             for column, bits in zip(columns, place.bits, strict=True)
         ]
         results = place.compute(Group(warp, mask), *values, place.members)
+        if running is not None and not place.targets and mask == warp.alive:
+            # Hardware brings a whole warp together here, and what is .aligned relies on it.
+            running.absorb([m.path for m in place.waiting if m.path is not running and m.path.pc == following], following)
+            place.waiting = [m for m in place.waiting if m.path is running or m.path.pc != following]
         for meeting in place.waiting:
             meeting.done = True
             _deliver(meeting.path, results, place.targets)

@@ -246,6 +246,19 @@ class Path:
         join.arrived = []
         self.settle()
 
+    def absorb(self, others: list[Path], block: int) -> None:
+        """Become one path with others that wait where this one goes on, once the whole warp is there."""
+        if not others:
+            return
+        together = [(path.mask, path.regs) for path in (self, *others)]
+        self.regs = _merge(together, self.program, block)
+        for path in others:
+            self.mask |= path.mask
+            self.machine.waiting.pop(path, None)
+        self.join = None if self.mask == self.warp.alive else self.join
+        self.pc = block
+        self.settle()
+
     def leave(self, exits: bool) -> None:
         """ret or exit of an entry: the lanes are gone."""
         del exits

@@ -74,3 +74,9 @@ def test_members_that_never_come_are_named() -> None:
     )
     with pytest.raises(DeadlockError, match=r"lanes 0x000000ff, which a \.sync instruction names"):
         launch(text, np.zeros(32, np.uint32))
+
+
+def test_a_whole_warp_is_together_behind_a_warp_barrier() -> None:
+    """What is .aligned needs all lanes at once, and has them there although they meet again only at the end."""
+    got = run(PART.format(common="bar.warp.sync 0xffffffff; barrier.sync.aligned 0; mov.b32 %r0, %r5;"))
+    np.testing.assert_array_equal(got, T * 7 + 1 + EXTRA)
