@@ -78,5 +78,10 @@ def test_members_that_never_come_are_named() -> None:
 
 def test_a_whole_warp_is_together_behind_a_warp_barrier() -> None:
     """What is .aligned needs all lanes at once, and has them there although they meet again only at the end."""
-    got = run(PART.format(common="bar.warp.sync 0xffffffff; barrier.sync.aligned 0; mov.b32 %r0, %r5;"))
+    zero = "".join(f"mov.u32 %r{n}, 0; " for n in range(10, 20))
+    product = (
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%r10, %r11, %r12, %r13}, {%r14, %r15, %r16, %r17}, {%r18, %r19}, {%r10, %r11, %r12, %r13};"
+    )
+    got = run(zero + PART.format(common=f"bar.warp.sync 0xffffffff; {product} add.u32 %r0, %r5, %r10;"))
     np.testing.assert_array_equal(got, T * 7 + 1 + EXTRA)
