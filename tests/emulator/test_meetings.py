@@ -77,11 +77,16 @@ def test_members_that_never_come_are_named() -> None:
 
 
 def test_a_whole_warp_is_together_behind_a_warp_barrier() -> None:
-    """What is .aligned needs all lanes at once, and has them there although they meet again only at the end."""
+    """What is .aligned needs all lanes at once, and has them there although each side of a branch may leave the loop."""
     zero = "".join(f"mov.u32 %r{n}, 0; " for n in range(10, 20))
     product = (
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
         "{%r10, %r11, %r12, %r13}, {%r14, %r15, %r16, %r17}, {%r18, %r19}, {%r10, %r11, %r12, %r13};"
     )
-    got = run(zero + PART.format(common=f"bar.warp.sync 0xffffffff; {product} add.u32 %r0, %r5, %r10;"))
-    np.testing.assert_array_equal(got, T * 7 + 1 + EXTRA)
+    turn = "add.u32 %r2, %r2, 1; setp.lt.u32 %q1, %r2, 5; @%q1 bra LOOP; bra DONE;"
+    got = run(
+        f"{zero} mov.u32 %r0, 0; mov.u32 %r2, 0; and.b32 %r1, %t, 1; setp.eq.u32 %q0, %r1, 0;\n"
+        f"LOOP: bar.warp.sync 0xffffffff; {product} @%q0 bra EVEN; add.u32 %r0, %r0, %t; {turn}\n"
+        f"EVEN: add.u32 %r0, %r0, 100; {turn}\nDONE: add.u32 %r0, %r0, %r10;"
+    )
+    np.testing.assert_array_equal(got, np.where(T % 2 == 0, 500, 5 * T))
