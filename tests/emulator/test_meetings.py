@@ -77,7 +77,7 @@ def test_members_that_never_come_are_named() -> None:
 
 
 def test_a_whole_warp_is_together_behind_a_warp_barrier() -> None:
-    """What is .aligned needs all lanes at once, and has them there although each side of a branch may leave the loop."""
+    """What is .aligned needs all lanes at once, and has them, although each side of a branch may leave the loop."""
     zero = "".join(f"mov.u32 %r{n}, 0; " for n in range(10, 20))
     product = (
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
