@@ -170,7 +170,7 @@ def _is_int(value: object) -> bool:
 
 def _deepest(planner: DepthPlanner) -> PipelinePlan:
     plans = (planner(depth=depth) for depth in range(MAX_DEPTH, 0, -1))
-    fitting = next((plan for plan in plans if plan.smem_total <= plan.smem_limit), None)
+    fitting = next((plan for plan in plans if plan.smem_total <= plan.smem_budget), None)
     return fitting or _at(planner, 1)
 
 

@@ -127,7 +127,8 @@ class RegisterSplit(_Value):
 class PipelinePlan(_Value):
     """How one descriptor becomes one kernel.
 
-    ``depth`` counts stages in shared memory, ``accumulator.stages`` accumulators in tensor memory; sizes are bytes.
+    ``depth`` counts stages in shared memory, ``accumulator.stages`` accumulators in tensor memory; sizes are bytes. A
+    block has at most ``smem_limit``, of which an automatic depth takes no more than ``smem_budget``.
     """
 
     descriptor: Descriptor
@@ -152,6 +153,7 @@ class PipelinePlan(_Value):
     regions: tuple[Region, ...]
     buffer_alignment: int
     smem_limit: int
+    smem_budget: int
     epilogue: Epilogue = DEFAULT
 
     @property
@@ -178,9 +180,19 @@ class PipelinePlan(_Value):
         return smem_total(self.buffer_alignment, self._regions_end, self.scratch)
 
     @property
+    def empty_sums(self) -> bool:
+        """Whether the kernel runs where nothing is multiplied; elsewhere scaling C is left to the arrays' library."""
+        return self.epilogue != DEFAULT or self.output.bits == 8
+
+    @property
     def problem(self) -> ProblemStruct:
         """The struct that the kernel takes by value."""
         return ProblemStruct.of(self.epilogue, self.output, c_row_major=self.descriptor.arrangement.c is row_major)
+
+    @property
+    def oversized(self) -> bool:
+        """Whether a launch needs the device's mode for oversized shared memory (SM 1070)."""
+        return self.smem_total > self.smem_budget
 
     @property
     def block_dim(self) -> int:
@@ -272,7 +284,8 @@ class PipelinePlan(_Value):
         rows = {
             "threads": f"{self.block_dim} = {threads}",
             "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
-            f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}",
+            f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}"
+            + ("; oversized, a mode of its own" if self.oversized else ""),
             acc.place: acc.text,
             **({"passes": _passes_text(self)} if self.passes != (1, 1) else {}),
             **(

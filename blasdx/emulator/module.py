@@ -22,6 +22,7 @@ from blasdx.emulator.tensormap import TensorMap
 from blasdx.emulator.trace import Stats, TraceEvent
 
 SHARED_LIMIT = 232_448  # opt-in bytes a CTA can have on sm_90, sm_100, sm_103 and sm_110
+OVERSIZED_LIMIT = 327 * 1024  # and on sm_107, where a mode allows more
 
 Dim3 = tuple[int, int, int]
 
@@ -198,10 +199,11 @@ class Function:
         if schedule not in SCHEDULES:
             raise EmulationError(f"schedule {schedule!r}; known are {', '.join(SCHEDULES)}")
         total = self._program.static_shared + dynamic_smem
-        if dynamic_smem < 0 or total > SHARED_LIMIT:
+        limit = OVERSIZED_LIMIT if self._program.target.startswith("sm_107") else SHARED_LIMIT
+        if dynamic_smem < 0 or total > limit:
             raise EmulationError(
                 f"{self._program.static_shared} bytes of static and {dynamic_smem} of dynamic shared memory are "
-                f"{total} bytes; a CTA can have {SHARED_LIMIT}"
+                f"{total} bytes; a CTA can have {limit}"
             )
         return Config(shapes[0], shapes[1], shapes[2], dynamic_smem, schedule, seed, sms, max_instructions, registers)
 

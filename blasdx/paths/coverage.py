@@ -6,14 +6,11 @@ A path is what cuBLASDx would take; whether there is a kernel for it here is sai
 from __future__ import annotations
 
 from blasdx.descriptor import Descriptor
-from blasdx.operators import BlocksPerCluster, Precision
+from blasdx.operators import Precision
 from blasdx.paths.common import triple
 from blasdx.paths.rules import PathName
 from blasdx.paths.utcmma.limits import PRECISIONS as UTCMMA_PRECISIONS
 from blasdx.paths.wgmma.gates import PRECISIONS as WGMMA_PRECISIONS
-
-PORTABLE_CLUSTER = 8
-"""CTAs of a cluster that every GPU with clusters takes (CUDA C++ Programming Guide, thread block clusters)."""
 
 KERNELS: dict[PathName, tuple[Precision, ...]] = {
     "utcmma": UTCMMA_PRECISIONS,
@@ -35,9 +32,6 @@ def gaps(descriptor: Descriptor, path: PathName) -> tuple[str, ...]:
         found.append(f"{path} has no kernel")
     elif descriptor.precision not in precisions:
         found.append(f"{path} has no kernel for {triple(descriptor.precision)}")
-    along_m, along_n = descriptor.blocks_per_cluster
-    if along_m * along_n > PORTABLE_CLUSTER:
-        found.append(f"{BlocksPerCluster(*descriptor.blocks_per_cluster)} has no kernel")
     bits = descriptor.required_mantissa_bits
     if bits is not None:
         found.append(f"RequiredMantissaBits({bits}) has no kernel{_mantissa(descriptor, bits)}")

@@ -54,6 +54,14 @@ def test_types(name: str, schedule: str) -> None:
     product(dx.suggest_pipeline(descriptor(*TYPES[name]), depth=2), schedule)
 
 
+@pytest.mark.parametrize(("size", "depth"), [((256, 256, 256), None), ((128, 256, 64), 6)])
+def test_oversized_shared_memory(size: tuple[int, int, int], depth: int | None) -> None:
+    """Stages beyond 256 KiB, whose addresses take a bit more in matrix descriptors (PTX ISA 9.4, SM 1070)."""
+    plan = dx.suggest_pipeline(tile(size, sm=1070), depth=depth)
+    assert plan.oversized
+    product(plan, m=130, n=70)
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("name", ["fp8", "f16 in f32"])
 def test_fixed_blocksize(name: str, depth: int) -> None:

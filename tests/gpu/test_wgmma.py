@@ -181,6 +181,12 @@ def test_clusters_with_operands_of_several_spans(hopper, cluster, majors):
     check(hopper, compiled, 517, 801, 144)
 
 
+@pytest.mark.parametrize("cluster", [(16, 1), (4, 4), (2, 8)])
+def test_clusters_that_not_every_device_takes(hopper, cluster):
+    compiled = kernel((128, 128, 64), 256, cluster=cluster)
+    check(hopper, compiled, 1517, 2801, 144)
+
+
 def test_integer_sums_beyond_what_f32_holds(hopper):
     compiled = kernel((128, 128, 128), 256, precision=("s8", "s8", "s32"))
     check(hopper, compiled, 128, 256, 4096)  # sums beyond 2^24, which f32 would round

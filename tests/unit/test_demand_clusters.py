@@ -46,9 +46,11 @@ def test_three_tiles_in_pairs_are_four(m: int, tiles: int) -> None:
 
 
 @pytest.mark.parametrize("cluster", [(16, 1), (4, 4), (3, 5)])
-def test_more_blocks_than_every_gpu_takes_are_refused_before_a_launch(cluster: tuple[int, int]) -> None:
-    with pytest.raises(dx.PlanError, match=rf"BlocksPerCluster\({cluster[0]}, {cluster[1]}\) has no kernel"):
-        dx.suggest_pipeline(tile((128, 64, 64), sm=900).with_(dx.BlocksPerCluster(*cluster)))
+def test_more_blocks_than_every_gpu_takes_are_planned_and_more_than_any_takes_refused(cluster: tuple[int, int]) -> None:
+    found = dx.suggest_pipeline(tile((128, 64, 64), sm=900).with_(dx.BlocksPerCluster(*cluster)))
+    assert found.cluster_size == cluster[0] * cluster[1]
+    with pytest.raises(ValueError, match="at most 16 blocks"):
+        dx.BlocksPerCluster(cluster[0], 17)
 
 
 @pytest.mark.parametrize("cluster", [(2, 1), (4, 2)])

@@ -155,6 +155,40 @@ def test_the_widest_swizzle_that_divides_the_rows(size, arrangement, swizzles):
     assert (str(plan.a.swizzle), str(plan.b.swizzle)) == swizzles
 
 
+@pytest.mark.parametrize(
+    ("size", "depth", "plans", "oversized"),
+    [
+        ((128, 256, 64), None, 4, False),  # as anywhere: an automatic depth stays within 227 KiB
+        ((128, 256, 64), 6, 6, True),
+        ((256, 256, 256), None, 1, True),  # one stage of 256 KiB
+    ],
+)
+def test_sm_1070_has_more_shared_memory_for_those_who_ask(size, depth, plans, oversized):
+    plan = dx.suggest_pipeline(descriptor(*size).with_(dx.SM(1070, "arch_specific")), depth=depth)
+    assert (plan.depth, plan.oversized) == (plans, oversized)
+    assert ("oversized" in str(plan)) is oversized
+    with pytest.raises(PlanError, match="232,448 B a block may"):
+        dx.suggest_pipeline(descriptor(*size), depth=7)
+    with pytest.raises(PlanError, match="334,848 B a block may"):
+        dx.suggest_pipeline(descriptor(*size).with_(dx.SM(1070, "arch_specific")), depth=7)
+
+
+def test_oversized_shared_memory_is_a_mode_and_not_a_size(monkeypatch):
+    from blasdx.devices import gpu
+
+    device = object.__new__(gpu.Gpu)
+    device.index = 3
+    monkeypatch.setattr(gpu, "attribute_of", lambda index, name: {"OVERSIZED": 334_848}[name.split("_")[4]])
+    rubin = descriptor(256, 256, 256).with_(dx.SM(1070, "arch_specific"))
+    large, usual = dx.suggest_pipeline(rubin), dx.suggest_pipeline(descriptor())
+    names = gpu.driver.CUfunction_attribute
+    assert device._shared_memory(usual) == (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, usual.smem_total)
+    assert device._shared_memory(large) == (names.CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, 3)
+    monkeypatch.setattr(gpu, "attribute_of", lambda index, name: 232_448)
+    with pytest.raises(dx.LaunchError, match=r"262,\d\d\d B of oversized .* CUDA device 3 has at most 232,448 B"):
+        device._shared_memory(large)
+
+
 def test_a_path_without_a_kernel_says_what_keeps_from_tcgen05():
     with pytest.raises(GateError, match="block-dim"):
         dx.suggest_pipeline(descriptor().with_(dx.BlockDim(256)))

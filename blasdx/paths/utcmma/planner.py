@@ -71,7 +71,8 @@ def plan(
             ("tmem_handle", HANDLE_BYTES, HANDLE_BYTES),
         ),
         buffer_alignment=Swizzle.B128.period,
-        smem_limit=arch.of(descriptor.sm.arch).smem_optin,
+        smem_limit=arch.of(descriptor.sm.arch).smem_oversized,
+        smem_budget=arch.of(descriptor.sm.arch).smem_optin,
     )
 
 

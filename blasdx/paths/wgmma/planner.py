@@ -109,7 +109,8 @@ def plan(
             *((barrier.name, 8, barrier.size) for barrier in barriers),
         ),
         buffer_alignment=Swizzle.B128.period,
-        smem_limit=arch.of(descriptor.sm.arch).smem_optin,
+        smem_limit=arch.of(descriptor.sm.arch).smem_oversized,
+        smem_budget=arch.of(descriptor.sm.arch).smem_optin,
     )
 
 
