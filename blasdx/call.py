@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import add
 
 from blasdx.compiler import CompiledKernel
-from blasdx.devices import Addresses, Argument, Arrays, Launch, Look, StructArgument, TensorMapArgument
+from blasdx.devices import NAMES, Addresses, Argument, Arrays, Launch, Look, StructArgument, TensorMapArgument
+from blasdx.layout.operand import OperandTile
 from blasdx.operands import TMA_ALIGNMENT, Matrix, Operand, Product, Seen, Walk, walk
 from blasdx.plan import PipelinePlan
 
@@ -34,24 +36,31 @@ class Call:
 
     def __init__(self, kernel: CompiledKernel, product: Product, look: Look) -> None:
         promised, item = kernel.source.plan.descriptor.alignment, product.result.operand.dtype.itemsize
-        self._alignments = (promised.a, promised.b, item, item)
-        self._spans = tuple(map(_span, look.seen))
-        c, out = look.seen[2:]
-        self._may_be_c = c is not None and out is not None and (c.shape, c.strides) == (out.shape, out.strides)
+        c, out, *extra = look.seen[2:]
+        c_item = item if c is None else c.dtype.itemsize
+        self._alignments = (promised.a, promised.b, c_item, item)
+        self._spans = tuple(map(_span, look.seen[:4]))
+        self._extra = tuple((one.dtype.itemsize, _span(one)) for one in extra if one is not None)
+        self._may_be_c = c is not None and out is not None and _alike(c, out)
         self._action = _action(kernel, product, look)
 
     def takes(self, addresses: Addresses) -> bool:
         """Whether operands at these addresses clearly keep the rules; where not, `bind` has the last word."""
-        a, b, c, out = addresses
+        a, b, c, out = addresses[:4]
         align_a, align_b, align_c, align_out = self._alignments
         if a % align_a or b % align_b or c % align_c or out % align_out:
             return False
         span_a, span_b, span_c, span_out = self._spans
         end = out + span_out
-        return not (
+        if (
             (a < end and out < a + span_a)
             or (b < end and out < b + span_b)
             or (c < end and out < c + span_c and not (c == out and self._may_be_c))
+        ):
+            return False
+        return not self._extra or not any(
+            one % item or (one < end and out < one + span)
+            for one, (item, span) in zip(addresses[4:], self._extra, strict=True)
         )
 
     def enqueue(self, look: Look, arrays: Arrays) -> None:
@@ -61,6 +70,10 @@ class Call:
             look.device.enqueued(look)
 
 
+def _alike(x: Seen, y: Seen) -> bool:
+    return (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
+
+
 def _span(seen: Seen | None) -> int:
     return 0 if seen is None else Operand.of("", 0, seen, None).span
 
@@ -68,28 +81,34 @@ def _span(seen: Seen | None) -> int:
 def _action(kernel: CompiledKernel, product: Product, look: Look) -> Callable[[Look, Arrays], None]:
     if 0 in product.shape:
         return lambda look, arrays: None
-    if product.k == 0 or product.alpha == 0:
+    plan = kernel.source.plan
+    if nothing_multiplied(plan, product) and not plan.empty_sums:
         return _scaling(product)
     steps = walk(product)
-    launch = launch_of(kernel.source.plan, product, steps, look.device.processors)
+    launch = launch_of(plan, product, steps, look.device.processors, look.names)
     encoded = look.device.encode(kernel, launch, look.queue)
     if not steps.extents:
         return lambda look, arrays: encoded(look.addresses, arrays, look.queue)
 
     def one_by_one(look: Look, arrays: Arrays) -> None:
-        a, b, c, out = look.addresses
         for offsets in steps.offsets():
-            encoded((a + offsets[0], b + offsets[1], c + offsets[2], out + offsets[3]), arrays, look.queue)
+            encoded(tuple(map(add, look.addresses, offsets)), arrays, look.queue)
 
     return one_by_one
 
 
+def nothing_multiplied(plan: PipelinePlan, product: Product) -> bool:
+    """Whether every sum is zero. As in BLAS, a and b are not read then, so that a NaN does not show."""
+    return product.k == 0 or (plan.epilogue.scales_products and product.alpha == 0)
+
+
 def _scaling(product: Product) -> Callable[[Look, Arrays], None]:
-    """What is left where nothing is multiplied. As in BLAS, a and b are not read, so that a NaN does not show."""
+    """What is left of the default epilogue where nothing is multiplied."""
     reads_c, beta = product.c is not None, product.beta
 
     def scale(look: Look, arrays: Arrays) -> None:
-        *_, c, out = look.operands(arrays)
+        _, _, *others = look.operands(arrays)
+        c, out = others
         assert out is not None
         look.device.scale(out, beta, c if reads_c else None, queue=look.queue)
 
@@ -99,26 +118,37 @@ def _scaling(product: Product) -> Callable[[Look, Arrays], None]:
 # ---- from a product to a launch --------------------------------------------------------------------------------------
 
 
-def launch_of(plan: PipelinePlan, product: Product, steps: Walk, processors: int) -> Launch:
+def launch_of(
+    plan: PipelinePlan, product: Product, steps: Walk, processors: int, names: tuple[str, ...] = NAMES
+) -> Launch:
     """The launch for the first batches of a product; further ones differ in their addresses."""
     matrices = [
         one and _batched(one, steps.count, step) for one, step in zip(product.matrices, steps.steps, strict=True)
     ]
-    a, b, c, out = matrices
+    a, b, c, out, *extra = matrices
     assert a is not None
     assert b is not None
     assert out is not None
+    k = 0 if nothing_multiplied(plan, product) else product.k
     return Launch(
         blocks=plan.grid(product.m, product.n, processors, steps.count),
         arguments=(
-            TensorMapArgument(a.operand, plan.a.tensor_map(product.m, product.k, a.ld, **_batches(a, steps.count))),
-            TensorMapArgument(b.operand, plan.b.tensor_map(product.n, product.k, b.ld, **_batches(b, steps.count))),
+            _map(plan.a, a, out, product.m, k, steps.count),
+            _map(plan.b, b, out, product.n, k, steps.count),
             *_out_map(plan, product, out, steps.count),
-            _problem(plan, product, a, b, c, out, steps.count),
+            _problem(plan, product, (a, b, c, out, *extra), k, steps.count),
         ),
         writes=out.operand,
         cluster=plan.cluster_size,
+        names=names,
     )
+
+
+def _map(tile: OperandTile, one: Matrix, out: Matrix, rows: int, k: int, count: int) -> TensorMapArgument:
+    """The map of A or B. Without a K nothing is loaded, but the map has to be one: that of a single element of out."""
+    if k == 0:
+        return TensorMapArgument(out.operand, tile.tensor_map(1, 1, TMA_ALIGNMENT))
+    return TensorMapArgument(one.operand, tile.tensor_map(rows, k, one.ld, **_batches(one, count)))
 
 
 def _batched(one: Matrix, count: int, step: int) -> Matrix:
@@ -149,21 +179,23 @@ def _out_map(plan: PipelinePlan, product: Product, out: Matrix, count: int) -> t
 
 
 def _problem(
-    plan: PipelinePlan, product: Product, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, count: int
+    plan: PipelinePlan, product: Product, matrices: tuple[Matrix | None, ...], k: int, count: int
 ) -> StructArgument:
-    item = out.operand.dtype.itemsize
+    a, b, c, out, *extra = matrices
+    epilogue, members = plan.epilogue, dict[str, float]()
+    names = ("c", "out", *(array.name for array in epilogue.arrays))
+    for name, one in zip(names, (c, out, *extra), strict=True):
+        members[f"{name}_ld"] = members[f"{name}_step"] = one.ld if one else 0
+        members[f"{name}_batch"] = one.steps[0] // one.operand.dtype.itemsize if one else 0
     pack = plan.problem.packer(
-        out_ld=out.ld,
-        c_ld=c.ld if c else 0,
-        out_batch=out.steps[0] // item,
-        c_batch=c.steps[0] // item if c else 0,
         m=product.m,
         n=product.n,
-        k=product.k,
+        k=k,
         batches=count,
-        a_batch=int(a.steps != (0,)),
-        b_batch=int(b.steps != (0,)),
-        alpha=float(product.alpha),
-        beta=float(product.beta),
+        a_batch=int(a is not None and a.steps != (0,)),
+        b_batch=int(b is not None and b.steps != (0,)),
+        **members,
+        **{name: float(number) for name, number in product.numbers.items()},
     )
-    return StructArgument((out.operand, c.operand if c else None), pack)
+    placed = (out, *((c,) if epilogue.reads_c else ()), *extra)
+    return StructArgument(tuple(one.operand if one else None for one in placed), pack)

@@ -7,7 +7,6 @@ from typing import Any
 
 from blasdx.call import Call
 from blasdx.devices import Arrays, Device, Look
-from blasdx.devices.protocol import NAMES
 from blasdx.operands import OperandMiss, Seen, refuse
 
 
@@ -37,7 +36,7 @@ class PreparedGemm:
         self._call.enqueue(self._look.device.again(self._look, self._arrays, stream), self._arrays)
         return self._arrays[3]
 
-    def rebind(self, a: Any = None, b: Any = None, c: Any = None, *, out: Any = None) -> PreparedGemm:
+    def rebind(self, a: Any = None, b: Any = None, c: Any = None, *, out: Any = None, **operands: Any) -> PreparedGemm:
         """Take other arrays of the same shapes, strides and types from now on, for those that are given.
 
         Returns
@@ -51,14 +50,24 @@ class PreparedGemm:
             For an array that differs in more than its address, and for addresses that break a rule; the arrays from
             before then stay.
         """
-        arrays = tuple(new if new is not None else old for new, old in zip((a, b, c, out), self._arrays, strict=True))
-        look = self._device.look(arrays, None)
+        names = self._look.names
+        given = {"a": a, "b": b, "c": c, "out": out, **operands}
+        refuse([_number(name) for name in operands if name not in names])
+        arrays = tuple(
+            old if given.get(name) is None else given[name] for name, old in zip(names, self._arrays, strict=True)
+        )
+        look = self._device.look(arrays, None, names)
         if look.seen != self._look.seen:
-            refuse([miss for named in zip(NAMES, look.seen, self._look.seen, strict=True) for miss in _differs(*named)])
+            refuse([miss for named in zip(names, look.seen, self._look.seen, strict=True) for miss in _differs(*named)])
         if not self._call.takes(look.addresses):
             self._check(arrays, look)
         self._arrays, self._look = arrays, look
         return self
+
+
+def _number(name: str) -> OperandMiss:
+    why = "Numbers by value were packed when the product was prepared."
+    return OperandMiss(name, "prepared", f"{name}=...", "the name of an array", why, "prepare another product for it")
 
 
 def _differs(name: str, new: Seen | None, old: Seen | None) -> list[OperandMiss]:

@@ -7,6 +7,7 @@ operands: it alone knows what an address is, how a tensor map is encoded and whe
 from __future__ import annotations
 
 from blasdx.devices.protocol import (
+    NAMES,
     Addresses,
     Argument,
     Arrays,
@@ -20,6 +21,7 @@ from blasdx.devices.protocol import (
 from blasdx.devices.select import select
 
 __all__ = [
+    "NAMES",
     "Addresses",
     "Argument",
     "Arrays",

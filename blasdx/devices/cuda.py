@@ -112,42 +112,48 @@ class CudaDevice:
         self._at(seen, name)
         return Operand.of(name, address, seen, array)
 
-    def look(self, arrays: Arrays, stream: object) -> Look:
+    def look(self, arrays: Arrays, stream: object, names: tuple[str, ...] = NAMES) -> Look:
         """Look at arrays that are all on one device, and find the stream: theirs, unless one is named."""
+        if names is not NAMES:
+            return self._look_closely(arrays, stream, names)
         a, b, c, out = arrays
         known = self._readers.get
         # One by one: a loop over four operands costs a microsecond.
         see_a, see_b, see_c, see_out = known(type(a)), known(type(b)), known(type(c)), known(type(out))
         if see_a is None or see_b is None or see_c is None or see_out is None:
-            return self._look_closely(arrays, stream)
+            return self._look_closely(arrays, stream, names)
         at_a, seen_a = see_a("a", a)
         at_b, seen_b = see_b("b", b)
         at_c, seen_c = see_c("c", c)
         at_out, seen_out = see_out("out", out)
-        return self._together((at_a, at_b, at_c, at_out), (seen_a, seen_b, seen_c, seen_out), stream)
+        return self._together((at_a, at_b, at_c, at_out), (seen_a, seen_b, seen_c, seen_out), stream, names)
 
     def again(self, look: Look, arrays: Arrays, stream: object) -> Look:
         """The same look, for a call that takes its place in a stream now."""
         if look.borrowed:
-            return self.look(arrays, stream)
+            return self.look(arrays, stream, look.names)
         queue = self._stream(look.seen, self.index, stream)
-        return look if queue == look.queue else Look(look.device, queue, look.addresses, look.seen)
+        return look if queue == look.queue else look._replace(queue=queue)
 
-    def _look_closely(self, arrays: Arrays, stream: object) -> Look:
-        """A look at arrays of types not seen before, or of such that have to be told the stream to be handed over."""
-        sights = [self._see(name, array) for name, array in zip(NAMES, arrays, strict=True)]
-        abroad = [slot for slot, sight in enumerate(sights) if sight is None]
+    def _look_closely(self, arrays: Arrays, stream: object, names: tuple[str, ...]) -> Look:
+        """A look at any number of arrays, those of types not seen before or to be told the stream among them."""
+        sights = [self._see(name, array) for name, array in zip(names, arrays, strict=True)]
+        known = [sight for sight in sights if sight is not None]
+        if len(known) == len(sights):
+            addresses, seen = zip(*known, strict=True)
+            return self._together(addresses, seen, stream, names)
         seen = tuple(None if sight is None else sight[1] for sight in sights)
         index = next((one.device for one in seen if one is not None and one.device is not None), self.index)
         queue = self._stream(seen, index, stream)
         borrowed = []
-        for slot in abroad:
-            sights[slot], keeper = libraries.borrow(NAMES[slot], arrays[slot], queue)
-            borrowed.append(keeper)
-        a, b, c, out = (sight for sight in sights if sight is not None)
-        look = self._together((a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]), queue)
+        for slot, sight in enumerate(sights):
+            if sight is None:
+                sights[slot], keeper = libraries.borrow(names[slot], arrays[slot], queue)
+                borrowed.append(keeper)
+        addresses, seen = zip(*(sight for sight in sights if sight is not None), strict=True)
+        look = self._together(addresses, seen, queue, names)
         if stream is None and all(one is None or one.device != index for one in look.seen):
-            return look.device.look(arrays, None)  # on the stream of the device that they turned out to be on
+            return look.device.look(arrays, None, names)  # on the stream of the device that they turned out to be on
         return look._replace(borrowed=tuple(borrowed))
 
     def _see(self, name: str, array: object) -> libraries.Sight | None:
@@ -157,16 +163,18 @@ class CudaDevice:
             self._readers[kind] = reader
         return self._readers[kind](name, array) if kind in self._readers else None
 
-    def _together(self, addresses: Addresses, seen: tuple[Seen | None, ...], stream: object) -> Look:
+    def _together(
+        self, addresses: Addresses, seen: tuple[Seen | None, ...], stream: object, names: tuple[str, ...]
+    ) -> Look:
         devices = {one.device for one in seen if one is not None}
         if devices <= {self.index}:
             device = self
         else:
-            first, *others = ((name, one) for name, one in zip(NAMES, seen, strict=True) if one is not None)
+            first, *others = ((name, one) for name, one in zip(names, seen, strict=True) if one is not None)
             device = self._at(first[1], first[0])
             for name, one in others:
                 _same_device(name, one, first[1])
-        return Look(device, device._stream(seen, device.index, stream), addresses, seen)
+        return Look(device, device._stream(seen, device.index, stream), addresses, seen, (), names)
 
     def _at(self, seen: Seen, name: str) -> CudaDevice:
         """The device that an array is on."""
@@ -219,7 +227,8 @@ class CudaDevice:
     def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: Any) -> None:
         """out = factor * c, or zeros without c."""
         with self._current(queue):
-            self._as_cupy(out)[...] = 0 if c is None else factor * self._as_cupy(c)
+            scaled = 0 if c is None else factor * self._as_cupy(c)
+            self._as_cupy(out)[...] = self._cupy.rint(scaled) if out.dtype.kind == "i" and c is not None else scaled
 
     def encode(self, kernel: CompiledKernel, launch: Launch, queue: Any) -> Encoded:
         """Load the kernel, encode tensor maps, lay out the parameters."""
@@ -232,9 +241,9 @@ class CudaDevice:
     def launch(self, kernel: CompiledKernel, launch: Launch, *, stream: object) -> None:
         """Enqueue a kernel on the stream, CuPy's current one when it is None, and return."""
         operands = {one.name: one.address for argument in launch.arguments for one in _operands(argument)}
-        a, b, c, out = (operands.get(name, 0) for name in NAMES)
+        addresses = tuple(operands.get(name, 0) for name in launch.names)
         queue = self._stream((), self.index, stream)
-        self.encode(kernel, launch, queue)((a, b, c, out), (None,) * 4, queue)
+        self.encode(kernel, launch, queue)(addresses, (None,) * len(addresses), queue)
 
     def enqueued(self, look: Look) -> None:
         """Keep borrowed arrays until the stream has passed this point; a graph's stay with the caller."""

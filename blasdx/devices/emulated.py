@@ -47,6 +47,8 @@ class EmulatedDevice:
         Raise the hazards that were found at the end of a launch, only list them, or do not look for them.
     processors : int
         CTAs that are resident at once.
+    numerics : {"exact", "hardware"}
+        Sums in float64, rounded once, or as the tensor cores are known to add (docs/emulator.md).
 
     Attributes
     ----------
@@ -61,11 +63,13 @@ class EmulatedDevice:
         seed: int = 0,
         check: bool | Literal["collect"] = True,
         processors: int = 2,
+        numerics: Literal["exact", "hardware"] = "exact",
     ) -> None:
         self.schedule = schedule
         self.seed = seed
         self.check = check
         self.processors = processors
+        self.numerics: Literal["exact", "hardware"] = numerics
         self.last: LaunchResult | None = None
 
     @property
@@ -92,12 +96,11 @@ class EmulatedDevice:
         address, seen = _see(name, array)
         return Operand.of(name, address, seen, array)
 
-    def look(self, arrays: Arrays, stream: object) -> Look:
+    def look(self, arrays: Arrays, stream: object, names: tuple[str, ...] = NAMES) -> Look:
         """Look at NumPy arrays; there are no streams."""
-        a, b, c, out = (
-            (0, None) if array is None else _see(name, array) for name, array in zip(NAMES, arrays, strict=True)
-        )
-        return Look(self, stream, (a[0], b[0], c[0], out[0]), (a[1], b[1], c[1], out[1]))
+        sights = [(0, None) if array is None else _see(name, array) for name, array in zip(names, arrays, strict=True)]
+        addresses, seen = zip(*sights, strict=True)
+        return Look(self, stream, addresses, seen, names=names)
 
     def again(self, look: Look, arrays: Arrays, stream: object) -> Look:
         """The look itself."""
@@ -109,7 +112,8 @@ class EmulatedDevice:
 
     def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: object) -> None:
         """out = factor * c, or zeros without c."""
-        out.array[...] = 0 if c is None else factor * c.array
+        scaled = np.zeros(out.shape) if c is None else _times(factor, c.array)
+        out.array[...] = np.rint(scaled).astype(out.dtype) if out.dtype.kind in "iu" else scaled
 
     def encode(self, kernel: CompiledKernel, launch: Launch, queue: object) -> Encoded:
         """Nothing is kept but the launch: each one uploads its operands."""
@@ -147,6 +151,7 @@ class EmulatedDevice:
             seed=self.seed,
             check=self.check,
             sms=self.processors,
+            numerics=self.numerics,
         )
         # All bytes of the span, as hardware would: what a faulty kernel writes between the rows has to be seen.
         written = uploads[_key(launch.writes)].read()
@@ -171,6 +176,11 @@ def _see(name: str, array: object) -> tuple[int, Seen]:
 def _function(ptx: str, entry: str) -> Function:
     """A parsed kernel; it keeps the Python that its PTX was translated to from one launch to the next."""
     return Module.from_ptx(ptx).get_function(entry)
+
+
+def _times(factor: np.float32, array: Any) -> Any:
+    with np.errstate(all="ignore"):  # infinity times zero is NaN, as on a GPU, and no news
+        return np.float64(factor) * array.astype(np.float64)
 
 
 def _key(operand: Operand) -> tuple[int, int]:

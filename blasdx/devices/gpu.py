@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from blasdx.devices.driver import attribute_of, call, refusal, sm_of
-from blasdx.devices.protocol import NAMES, Addresses, Arrays, Launch, TensorMapArgument
+from blasdx.devices.protocol import Addresses, Arrays, Launch, TensorMapArgument
 from blasdx.errors import LaunchError
 from blasdx.operands import TMA_ALIGNMENT
 
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
+    from blasdx.plan import PipelinePlan
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 """Of a tensor map in host memory (CUDA driver API, CUtensorMap)."""
@@ -101,12 +102,34 @@ class Gpu:
         library = call(driver.cuLibraryLoadData(kernel.cubin, [], [], 0, [], [], 0))
         loaded = call(driver.cuLibraryGetKernel(library, kernel.source.entry.encode()))
         device = call(driver.cuDeviceGet(self.index))
-        limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(driver.cuKernelSetAttribute(limit, plan.smem_total, loaded, device))
+        call(driver.cuKernelSetAttribute(*self._shared_memory(plan), loaded, device))
         if getattr(plan, "cluster_size", 1) > PORTABLE_CLUSTER:
             allowed = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             call(driver.cuKernelSetAttribute(allowed, 1, loaded, device))
         return call(driver.cuKernelGetFunction(loaded))
+
+    def _shared_memory(self, plan: PipelinePlan) -> tuple[Any, int]:
+        """The attribute of a kernel that lets it have its shared memory, and the value.
+
+        In the oversized mode the driver does not look at the dynamic size's attribute (cuBLASDx 0.8 Blackwell card).
+
+        Raises
+        ------
+        LaunchError
+            The device has less oversized shared memory than the plan takes.
+        """
+        attribute = driver.CUfunction_attribute
+        if not plan.oversized:
+            return attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, plan.smem_total
+        has = attribute_of(self.index, "CU_DEVICE_ATTRIBUTE_MAX_OVERSIZED_SHARED_MEMORY_PER_BLOCK")
+        if plan.smem_total > has:
+            text = (
+                f"the plan takes {plan.smem_total:,} B of oversized shared memory, and a block of CUDA device "
+                f"{self.index} has at most {has:,} B; plan a smaller depth"
+            )
+            raise LaunchError(text, status="CUDA_ERROR_INVALID_VALUE")
+        mode = driver.CUsharedMemoryMode.CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY
+        return attribute.CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, int(mode)
 
 
 @contextmanager
@@ -145,14 +168,28 @@ class EncodedLaunch:
         self._function = function
         with device.current():  # a thread that has not used CUDA yet has no context, and encoding needs one
             self._parameters = [
-                _Map(one) if isinstance(one, TensorMapArgument) else _Struct(one) for one in launch.arguments
+                _Map(one, launch.names) if isinstance(one, TensorMapArgument) else _Struct(one, launch.names)
+                for one in launch.arguments
             ]
         self._pointers = (ctypes.c_void_p * len(self._parameters))(*(one.pointer for one in self._parameters))
         self._pointer = ctypes.addressof(self._pointers)
         self._config = _config(launch, block_dim, shared_bytes)
+        if launch.cluster > 1:
+            self._require_room(launch.cluster, shared_bytes)
         self._addresses: Addresses | None = None
         self._stream: int | None = None
         self._using = threading.Lock()
+
+    def _require_room(self, cluster: int, shared_bytes: int) -> None:
+        """Raise where the device has nowhere to put one cluster: the launch would fail without a reason."""
+        with self._gpu.current():
+            status, clusters = driver.cuOccupancyMaxActiveClusters(self._function, self._config)
+        if not status and clusters == 0:
+            text = (
+                f"no cluster of {cluster} CTAs with {shared_bytes:,} B of shared memory each fits on CUDA device "
+                f"{self._gpu.index}: its CTAs share one GPC; plan a smaller BlocksPerCluster"
+            )
+            raise LaunchError(text, status="CUDA_ERROR_INVALID_CLUSTER_SIZE")
 
     def __call__(self, addresses: Addresses, arrays: Arrays, queue: int) -> None:
         """Launch, with operands at these addresses."""
@@ -194,8 +231,8 @@ def _config(launch: Launch, block_dim: int, shared_bytes: int) -> Any:
 class _Map:
     """A tensor map as a parameter."""
 
-    def __init__(self, argument: TensorMapArgument) -> None:
-        self._slot = NAMES.index(argument.operand.name)
+    def __init__(self, argument: TensorMapArgument, names: tuple[str, ...]) -> None:
+        self._slot = names.index(argument.operand.name)
         self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
         start = ctypes.addressof(self._memory)
         self.pointer = start + -start % MAP_ALIGNMENT
@@ -214,8 +251,8 @@ class _Map:
 class _Struct:
     """A struct as a parameter."""
 
-    def __init__(self, argument: Any) -> None:
-        self._slots = [None if one is None else NAMES.index(one.name) for one in argument.operands]
+    def __init__(self, argument: Any, names: tuple[str, ...]) -> None:
+        self._slots = [None if one is None else names.index(one.name) for one in argument.operands]
         self._pack: Callable[..., bytes] = argument.pack
         packed = argument.bytes(lambda operand: operand.address)
         self._bytes = ctypes.create_string_buffer(packed, len(packed))

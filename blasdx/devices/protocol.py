@@ -15,19 +15,20 @@ from blasdx.operands import Operand, Seen, reject
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
 
-Arrays = tuple[Any, Any, Any, Any]
-"""a, b, c and out as the caller gave them, None for those that were left out."""
+Arrays = tuple[Any, ...]
+"""a, b, c, out and what the epilogue reads besides, as the caller gave them, None for those that were left out."""
 
-Addresses = tuple[int, int, int, int]
-"""Where a, b, c and out begin, 0 for those that were left out."""
+Addresses = tuple[int, ...]
+"""Where they begin, 0 for those that were left out."""
 
-NAMES = ("a", "b", "c", "out")
+NAMES: tuple[str, ...] = ("a", "b", "c", "out")
+"""The operands that every product has, in the order of `Arrays`; those of an epilogue follow."""
 
 
 class Look(NamedTuple):
     """What is seen of a call's arrays, and where the call goes.
 
-    ``addresses`` and ``seen`` are in the order a, b, c, out, 0 and None for what was left out. ``device`` is where the
+    ``addresses`` and ``seen`` are in the order of ``names``, 0 and None for what was left out. ``device`` is where the
     arrays are, ``queue`` the device's own word for the order that the call takes its place in, ``borrowed`` what has to
     live until its turn has come.
     """
@@ -37,17 +38,18 @@ class Look(NamedTuple):
     addresses: Addresses
     seen: tuple[Seen | None, ...]
     borrowed: tuple[Any, ...] = ()
+    names: tuple[str, ...] = NAMES
 
-    def operands(self, arrays: Arrays) -> tuple[Operand, Operand, Operand | None, Operand | None]:
+    def operands(self, arrays: Arrays) -> tuple[Operand, Operand, *tuple[Operand | None, ...]]:
         """The arrays as operands."""
-        a, b, c, out = (
+        a, b, *others = (
             None if seen is None else Operand.of(name, address, seen, array)
-            for name, address, seen, array in zip(NAMES, self.addresses, self.seen, arrays, strict=True)
+            for name, address, seen, array in zip(self.names, self.addresses, self.seen, arrays, strict=True)
         )
         if a is None or b is None:
             name = "a" if a is None else "b"
             reject(name, "missing", "None", "an array", "out = alpha * a @ b + beta * c reads a and b.", f"pass {name}")
-        return a, b, c, out
+        return a, b, *others
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,20 @@ Argument = TensorMapArgument | StructArgument
 class Launch:
     """One launch: ``blocks`` CTAs of the kernel's own size, its arguments in order, and the operand that it writes.
 
-    CTAs come in clusters of ``cluster``, along x.
+    CTAs come in clusters of ``cluster``, along x. ``names`` are those of all operands, in the order of `Addresses`.
     """
 
     blocks: int
     arguments: tuple[Argument, ...]
     writes: Operand
     cluster: int = 1
+    names: tuple[str, ...] = NAMES
 
     def at(self, addresses: Addresses, arrays: Arrays) -> Launch:
         """The same launch with its operands at other addresses."""
 
         def moved(operand: Operand) -> Operand:
-            slot = NAMES.index(operand.name)
+            slot = self.names.index(operand.name)
             return replace(operand, address=addresses[slot], array=arrays[slot])
 
         arguments = tuple(
@@ -150,8 +153,8 @@ class Device(Protocol):
             When the device cannot reach this kind of array.
         """
 
-    def look(self, arrays: Arrays, stream: object) -> Look:
-        """Look at the operands of a call, and find the queue that it goes into.
+    def look(self, arrays: Arrays, stream: object, names: tuple[str, ...] = NAMES) -> Look:
+        """Look at the operands of a call, of these names, and find the queue that it goes into.
 
         Raises
         ------

@@ -26,6 +26,8 @@ def select(sm: int, device: Device | str | None = None) -> Device:
         The device does not run kernels for this SM.
     ValueError
         No device has this name.
+    TypeError
+        ``device`` is no device.
     """
     if device is None:
         device = "cuda" if current_sm() == sm else "emulator"
@@ -37,6 +39,8 @@ def select(sm: int, device: Device | str | None = None) -> Device:
         device = EmulatedDevice()
     elif isinstance(device, str):
         raise ValueError(f"no device is called {device!r}: 'cuda' or 'emulator'")
+    if not hasattr(device, "look"):
+        raise TypeError(f"device = {device!r} is no device: 'cuda', 'emulator', CudaDevice(...) or EmulatedDevice(...)")
     if device.sm not in (None, sm):
         text = (
             f"{device.name} does not run this kernel: code compiled for SM {sm} arch_specific runs on SM {sm} alone; "

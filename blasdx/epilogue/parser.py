@@ -28,7 +28,9 @@ MAX_DEPTH = 40
 
 _PARAMETERS = "a b out stream depth device epilogue output expression types self"
 
-_KERNEL = "m n k batches a_tile b_tile c_tile out_tile is_bulk_storable at row column value inside problem i u8 u16 u32 u64"
+_KERNEL = (
+    "m n k batches a_tile b_tile c_tile out_tile is_bulk_storable at row column value inside problem i u8 u16 u32 u64"
+)
 
 _DEVICE = " ".join(f"{function.device} {function.rough}" for function in FUNCTIONS.values())
 

@@ -43,11 +43,11 @@ def reference(epilogue: Epilogue, acc: Array, output: Element, operands: Mapping
     values = dict(operands)
     for array in epilogue.arrays:
         given = np.asarray(values[array.name]).astype(np.float64)
-        values[array.name] = (
-            given[..., None] if array.axes == ("m",) else _row(given) if array.axes == ("n",) else given
-        )
-        if not array.axes and given.ndim:
-            values[array.name] = given[..., None, None]
+        batches = given.shape[: given.ndim - len(array.axes)]
+        if not array.axes and set(batches) <= {1}:
+            batches = ()
+        across = {(): (1, 1), ("m",): (-1, 1), ("n",): (1, -1)}.get(array.axes, given.shape[-2:])
+        values[array.name] = given.reshape(*batches, *across)
     values[tree.ACCUMULATOR] = np.asarray(acc).astype(np.float64)
     if epilogue.reads_c:
         unread = epilogue.scales_c and values[tree.BETA] == 0
@@ -61,13 +61,11 @@ def rounded(x: Array, element: Element) -> Array:
     """Numbers in an element type: to nearest even; beyond it infinity for f16, bf16 and f32, its ends for others."""
     if not element.is_float:
         ends = np.iinfo(element.numpy_dtype)
-        return np.clip(np.rint(np.nan_to_num(x, nan=0.0)), ends.min, ends.max).astype(element.numpy_dtype)
-    low, high = SATURATING.get(element.name, (-math.inf, math.inf))
-    return np.clip(x, low, high).astype(element.numpy_dtype)
-
-
-def _row(given: Array) -> Array:
-    return given[..., None, :]
+        x = np.clip(np.rint(np.nan_to_num(x, nan=0.0)), ends.min, ends.max)
+    elif element.name in SATURATING:
+        x = np.clip(x, *SATURATING[element.name])
+    converted: Array = np.asarray(x, np.float64).astype(element.numpy_dtype)
+    return converted
 
 
 def _evaluate(node: tree.Node, values: Mapping[str, Any]) -> Any:
@@ -99,7 +97,8 @@ def _left_out(node: tree.Node, values: Mapping[str, Any]) -> bool:
 
 
 def _tanh_gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    result: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return result
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

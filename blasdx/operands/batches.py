@@ -14,6 +14,9 @@ import numpy as np
 
 from blasdx.operands.values import Operand, OperandMiss, Product
 
+OUT = 3
+"""The slot of out among a product's matrices."""
+
 
 @dataclass(frozen=True)
 class Walk:
@@ -40,7 +43,7 @@ def walk(checked: Product) -> Walk:
     dimensions = [
         (extent, along) for extent, along in zip(checked.batches, zip(*steps, strict=True), strict=True) if extent > 1
     ]
-    dimensions.sort(key=lambda dimension: dimension[1][-1], reverse=True)  # as they lie in out
+    dimensions.sort(key=lambda dimension: dimension[1][OUT], reverse=True)  # as they lie in out
     merged: list[tuple[int, tuple[int, ...]]] = []
     for extent, along in dimensions:
         if merged and merged[-1][1] == tuple(step * extent for step in along):

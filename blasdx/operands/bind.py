@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from blasdx.elements import Element
+from blasdx.epilogue import DEFAULT, ArrayOperand, Epilogue
 from blasdx.operands import rules
+from blasdx.operands.arrays import as_matrix, element_rules, extent_rules, missing, place_rules
+from blasdx.operands.arrays import bound as lines
 from blasdx.operands.batches import batch_shape, batch_steps
 from blasdx.operands.overlap import alone, batches_alone
 from blasdx.operands.scalars import scalars
@@ -24,10 +27,12 @@ def bind(
     b: Operand,
     c: Operand | None = None,
     out: Operand | None = None,
-    *,
+    *extra: Operand | None,
     output: Element | None = None,
+    epilogue: Epilogue = DEFAULT,
     alpha: object = 1.0,
     beta: object = None,
+    numbers: Mapping[str, object] | None = None,
 ) -> Product:
     """Check a call against the descriptor whose kernel is to serve it.
 
@@ -38,10 +43,15 @@ def bind(
     a, b, c, out : Operand
         (..., m, k), (..., k, n), (..., m, n), (..., m, n), where the batches of a, b and c broadcast to those of out; c
         and out may be left out, and may be the same array.
+    *extra : Operand
+        What the epilogue reads besides, in the order of its ``arrays``.
     output : Element, optional
-        Element type of c and out; the descriptor's C type when left out.
+        Element type of out, and of c where the epilogue declares no other; the descriptor's C type when left out.
+    epilogue : Epilogue
     alpha, beta : real number
         Rounded to f32. beta is 0 when c is left out, and has to be given when it is not.
+    numbers : mapping
+        The epilogue's other numbers by value, by name.
 
     Raises
     ------
@@ -59,7 +69,7 @@ def bind(
     roles = {
         "a": (descriptor.a_value_type, order.a, descriptor.alignment.a),
         "b": (descriptor.b_value_type, order.b, descriptor.alignment.b),
-        "c": (element, order.c, None),
+        "c": (epilogue.c_element(element), order.c, None),
         "out": (element, order.c, None),
     }
     placed: list[Operand] = []
@@ -70,13 +80,38 @@ def bind(
         misses += wrong_place
         if not any(miss.rule in rules.SHAPELESS for miss in wrong_place):
             placed.append(operand)
-    misses += alone(placed)
-    values, wrong = scalars(c, alpha, beta)
+    added = []
+    for array, given in zip(epilogue.arrays, extra or (None,) * len(epilogue.arrays), strict=True):
+        wrong = list(_array(given, array, epilogue, {"m": m, "n": n}, batches, order.c))
+        misses += wrong
+        if given is not None and not wrong:
+            added.append(as_matrix(given, array))
+    misses += alone([*placed, *added])
+    values, wrong = scalars(epilogue, c, alpha, beta, numbers or {})
     refuse([*misses, *wrong])
     bound = {operand.name: matrix(operand, roles[operand.name][1], batches) for operand in operands}
-    alpha_f32, beta_f32 = values
-    c_read = bound.get("c") if beta_f32 else None
-    return Product(m, n, k, bound["a"], bound["b"], c_read, bound.get("out"), alpha_f32, beta_f32, batches)
+    c_read = bound.get("c") if values["beta"] or not epilogue.scales_c else None
+    arrays = tuple(lines(one, array, batches, order.c) for one, array in zip(added, epilogue.arrays, strict=True))
+    return Product(m, n, k, bound["a"], bound["b"], c_read, bound.get("out"), values, batches, arrays)
+
+
+def _array(
+    operand: Operand | None,
+    array: ArrayOperand,
+    epilogue: Epilogue,
+    extents: dict[str, int],
+    batches: tuple[int, ...],
+    order: Order,
+) -> Iterator[OperandMiss]:
+    """An array of the epilogue."""
+    if operand is None:
+        yield missing(array, epilogue.expression)
+        return
+    wrong_shape = list(extent_rules(operand, array, extents, batches))
+    yield from wrong_shape
+    yield from element_rules(operand, array)
+    if not wrong_shape:
+        yield from place_rules(operand, array, order)
 
 
 def _place(operand: Operand, order: Order, alignment: int | None) -> Iterator[OperandMiss]:

@@ -57,7 +57,7 @@ def _shadow(operand: Operand) -> np.ndarray[Any, Any]:
 
 
 def _same_place(x: Operand, y: Operand) -> bool:
-    return (x.address, x.shape) == (y.address, y.shape) and all(
+    return (x.address, x.shape, x.dtype) == (y.address, y.shape, y.dtype) and all(
         extent == 1 or mine == other for extent, mine, other in zip(x.shape, x.strides, y.strides, strict=True)
     )
 

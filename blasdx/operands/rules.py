@@ -104,13 +104,14 @@ def element_type(operand: Operand, element: Element) -> Iterator[OperandMiss]:
         type_name = element.numpy_dtype.name
         bits = operand.dtype.kind == "u" and operand.dtype.itemsize == element.itemsize and element.is_float
         view = f"{operand.name}.view({type_name!r}) of bits, " if bits else ""
+        converted = f"{operand.name}.astype({type_name!r}), or a descriptor with the array's own type"
         yield OperandMiss(
             operand.name,
             "element-type",
             f"dtype {operand.dtype}",
             f"{element.numpy_dtype}",
             f"The kernel reads and writes {element.name} bits; nothing converts them on the way.",
-            f"{view}{operand.name}.astype({type_name!r}), or a descriptor with the array's own type",
+            f"{view}out=None, or an array of {type_name}" if operand.name == "out" else f"{view}{converted}",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -38,7 +38,7 @@ class Operand:
     Attributes
     ----------
     name : str
-        "a", "b", "c" or "out", as the caller knows it.
+        "a", "b", "c", "out" or one of the epilogue's, as the caller knows it.
     shape, strides : tuple of int
         Extents, and bytes from one element to the next along each dimension; the last two are the matrix.
     dtype : numpy.dtype
@@ -83,7 +83,7 @@ class OperandMiss:
     Attributes
     ----------
     operand : str
-        "a", "b", "c", "out", "alpha" or "beta".
+        Name of an operand or a number of the call: "a", "b", "c", "out", "alpha", "bias", ...
     rule : str
         A stable kebab-case id.
     got, need, why, fix : str
@@ -122,9 +122,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Product:
-    """A checked call: out = alpha * a @ b + beta * c, m x n x k, for every index of ``batches``.
+    """A checked call, m x n x k, for every index of ``batches``.
 
-    ``c`` is None where beta is zero.
+    ``c`` is None where it is not read. ``arrays`` are those that the epilogue reads besides, in its order, each as a
+    matrix: a vector has lines of one element. ``numbers`` are those that it is given by value, by name.
     """
 
     m: int
@@ -134,14 +135,24 @@ class Product:
     b: Matrix
     c: Matrix | None
     out: Matrix | None
-    alpha: np.float32
-    beta: np.float32
+    numbers: Mapping[str, np.float32]
     batches: tuple[int, ...] = ()
+    arrays: tuple[Matrix, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the result."""
         return (*self.batches, self.m, self.n)
+
+    @property
+    def alpha(self) -> np.float32:
+        """The factor of the products."""
+        return self.numbers["alpha"]
+
+    @property
+    def beta(self) -> np.float32:
+        """The factor of C."""
+        return self.numbers["beta"]
 
     @property
     def result(self) -> Matrix:
@@ -151,8 +162,8 @@ class Product:
 
     @property
     def matrices(self) -> tuple[Matrix | None, ...]:
-        """a, b, c and out."""
-        return self.a, self.b, self.c, self.out
+        """a, b, c and out, then the epilogue's arrays."""
+        return self.a, self.b, self.c, self.out, *self.arrays
 
 
 def inner_axis(order: Order) -> int:

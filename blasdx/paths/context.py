@@ -8,7 +8,6 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from blasdx.arguments import Fields
-from blasdx.epilogue import DEFAULT
 from blasdx.epilogue.context import EpilogueContext
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.operand import OperandTile
@@ -109,7 +108,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "band": BAND,
         "threads": plan.block_dim,
         "smem_total": plan.smem_total,
-        "empty_sums": plan.epilogue != DEFAULT,
+        "empty_sums": plan.empty_sums,
         "problem_fields": plan.problem.lines,
         "problem_bytes": plan.problem.size,
         "epilogue": EpilogueContext.of(

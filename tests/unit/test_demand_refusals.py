@@ -108,7 +108,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"alpha": 1j},
         """\
         alpha: 1j; needs a real number in host memory
-            It scales f32 sums and is passed by value.
+            It is passed to the kernel by value.
             fix: pass a float
         """,
     ),
@@ -124,7 +124,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"beta": 1.0},
         """\
         c: beta = 1.0 and no c; needs c, or beta = 0
-            out = alpha * a @ b + beta * c reads c.
+            out = alpha * acc + beta * c reads c.
             fix: pass c
         """,
     ),
