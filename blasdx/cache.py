@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 def cache_folder() -> Path:
     """Where compiled kernels are kept: ``BLASDX_CACHE_DIR``, otherwise the user's cache folder."""
     chosen = os.environ.get("BLASDX_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("blasdx")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("blasdx")
 
 
 def read(key: str, endings: tuple[str, ...]) -> Entry | None:

@@ -7,6 +7,7 @@ it: the name, a NumPy or ml_dtypes dtype or scalar type, a framework's dtype ("t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ class Element:
         ----------
         spelling : Element, str, dtype or type
             "bf16", "bfloat16", "__nv_bfloat16", ``ml_dtypes.bfloat16``, ``np.dtype("float16")``, ``np.float32``,
-            a framework's dtype object whose text ends in such a name.
+            NumPy's codes "<f4", "|i1" and "f2", a framework's dtype object whose text ends in such a name.
 
         Raises
         ------
@@ -90,7 +91,8 @@ class Element:
         """
         if isinstance(spelling, Element):
             return spelling
-        found = _BY_SPELLING.get(_normal(_text(spelling)))
+        text = _normal(_text(spelling))
+        found = _BY_SPELLING.get(text) or _BY_SPELLING.get(_code_name(text))
         if found is None:
             raise ValueError(f"{spelling!r} names no element type; known are {', '.join(e.name for e in ELEMENTS)}")
         return found
@@ -206,6 +208,22 @@ def _scalar_name(scalar: type) -> str:
         return str(np.dtype(scalar).name)
     except TypeError:
         return scalar.__name__
+
+
+def _code_name(text: str) -> str:
+    """The name of NumPy's type code, "" for anything else.
+
+    Codes of integers have to begin with a byte order: without one "i8" and "u8" are 64 bits to NumPy, and 8 elsewhere.
+    """
+    import numpy as np
+
+    if not re.fullmatch(r"[<>=|][a-z]\d+|f[248]", text):
+        return ""
+    try:
+        code = np.dtype(text)
+    except TypeError:
+        return ""
+    return code.name if code.isnative else ""
 
 
 def _normal(text: str) -> str:

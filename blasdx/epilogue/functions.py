@@ -17,7 +17,7 @@ class Function:
     parameters : tuple of str
         As the error messages write them.
     device : str
-        Its function in ``templates/device``; "" where its text is put together from others.
+        Its function in ``templates/device``, or CUDA's own; "" where its text is put together from others.
     rough : str
         The one that serves where the result is stored in at most 16 bits; ``device`` where that is no cheaper.
     operations : int
@@ -42,11 +42,11 @@ FUNCTIONS = {
     function.name: function
     for function in (
         Function("relu", ("x",), "relu", 1),
-        Function("gelu", ("x",), "gelu", 22, "gelu_rough", 7),
-        Function("gelu_tanh", ("x",), "gelu_tanh", 18, "gelu_tanh_rough", 6),
-        Function("silu", ("x",), "silu", 6, "silu_rough", 3),
-        Function("sigmoid", ("x",), "sigmoid", 5, "sigmoid_rough", 3),
-        Function("tanh", ("x",), "hyperbolic_tangent", 14, "tanh_rough", 1),
+        Function("gelu", ("x",), "gelu", 25, "gelu_rough", 9),
+        Function("gelu_tanh", ("x",), "gelu_tanh", 21, "gelu_tanh_rough", 10),
+        Function("silu", ("x",), "silu", 5),
+        Function("sigmoid", ("x",), "sigmoid", 4),
+        Function("tanh", ("x",), "tanhf", 15, "tanh_rough", 1),
         Function("clamp", ("x", "lo", "hi"), "", 2),
         Function("min", ("x", "y"), "minimum", 1),
         Function("max", ("x", "y"), "maximum", 1),
@@ -58,7 +58,7 @@ FUNCTIONS = {
 CASTS: dict[str, Element] = {element.name: element for element in (f16, bf16, e4m3, e5m2, s8, u8)}
 """Rounding to an element type and back: ``bf16(x)``."""
 
-CAST_OPERATIONS = 2
+CAST_OPERATIONS = {"f16": 2, "bf16": 2, "e4m3": 4, "e5m2": 3, "s8": 3, "u8": 3}
 
 ARRAYS: tuple[Element, ...] = (f32, f16, bf16, e4m3, e5m2, s8, u8, s32)
 """What arrays in memory may hold."""

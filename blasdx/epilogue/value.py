@@ -256,7 +256,7 @@ def operations(node: tree.Node, *, rough: bool) -> int:
     below = sum(operations(child, rough=rough) for child in tree.children(node))
     if isinstance(node, tree.Call):
         if node.function in CASTS:
-            return below + CAST_OPERATIONS
+            return below + CAST_OPERATIONS[node.function]
         function = FUNCTIONS[node.function]
         return below + (function.rough_operations if rough and function.rough else function.operations)
     if isinstance(node, tree.Binary):
@@ -268,7 +268,7 @@ def operations(node: tree.Node, *, rough: bool) -> int:
 
 
 DIVISION_OPERATIONS = 8
-"""Of a division that is rounded correctly."""
+"""Of a division, which is rounded correctly; of numbers that are very large or small it takes more."""
 
 
 def _is_product(node: tree.Node) -> bool:

@@ -11,6 +11,8 @@ import numpy as np
 from blasdx.operands.values import TMA_ALIGNMENT
 from blasdx.operators import row_major
 
+ORDERS = ("row", "col", "row_major", "col_major")
+
 
 def padded(array: Any, order: object = row_major, *, alignment: int = TMA_ALIGNMENT, namespace: Any = None) -> Any:
     """A copy in the given order, whose first element and rows (columns, if column-major) lie as TMA needs them.
@@ -24,7 +26,20 @@ def padded(array: Any, order: object = row_major, *, alignment: int = TMA_ALIGNM
         Bytes of which the address and all strides are multiples: 16, or what the descriptor promises.
     namespace : module
         numpy or cupy, whose ``empty`` makes the buffer; the array's own when left out.
+
+    Raises
+    ------
+    TypeError
+        ``array`` is no array of these libraries, or no matrix.
+    ValueError
+        ``order`` is none.
     """
+    if str(order) not in ORDERS:
+        raise ValueError(f"order = {order!r} is none: {', '.join(ORDERS)}")
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise TypeError(f"padded copies arrays of NumPy, CuPy and PyTorch, not {type(array).__name__}")
+    if len(array.shape) < 2:
+        raise TypeError(f"padded copies matrices, and this array has the shape {tuple(array.shape)}")
     module = namespace or sys.modules[type(array).__module__.partition(".")[0]]
     *batches, rows, columns = array.shape
     by_rows = str(order).startswith("row")
