@@ -56,7 +56,7 @@ class ProblemStruct:
     lines: tuple[Fields, ...]
 
     @classmethod
-    def of(cls, epilogue: Epilogue, output: Element, *, c_row_major: bool = True) -> ProblemStruct:
+    def of(cls, epilogue: Epilogue, output: Element, *, c_row_major: bool = True, split: bool = False) -> ProblemStruct:
         """The struct of a kernel that stores its results in this type."""
         c = ("c",) if epilogue.reads_c else ()
         c_type = "Output" if epilogue.c_element(output) == output else BITS[epilogue.c_element(output).name]
@@ -66,6 +66,7 @@ class ProblemStruct:
             Fields("Output*", ("out",)),
             *(Fields(f"const {c_type}*", (name,)) for name in c),
             *(Fields(f"const {BITS[one.element.name]}*", (one.name,), f"{one}, {one.element}") for one in arrays),
+            *(Fields("u32*", (name,), "where parts of K meet") for name in ("counters", "partials") if split),
             Fields(
                 "u64", _with("_ld", "out", *c, *matrices), f"elements between {'rows' if c_row_major else 'columns'}"
             ),
@@ -73,6 +74,7 @@ class ProblemStruct:
             Fields("u64", _with("_batch", "out", *c, *(one.name for one in arrays)), "elements between batches"),
             Fields("u32", ("m", "n", "k", "batches")),
             Fields("u32", ("a_batch", "b_batch"), "1, or 0 where all batches share one operand"),
+            *((Fields("u32", ("parts", "part_blocks"), "of K, in K blocks"),) if split else ()),
             Fields("float", ("alpha",) * epilogue.uses_alpha + ("beta",) * epilogue.uses_beta + epilogue.scalars),
         )
         return cls(tuple(line for line in lines if line.names))

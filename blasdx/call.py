@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from operator import add
+from typing import Any
+
+import numpy as np
 
 from blasdx.compiler import CompiledKernel
-from blasdx.devices import NAMES, Addresses, Argument, Arrays, Launch, Look, StructArgument, TensorMapArgument
+from blasdx.devices import NAMES, Addresses, Argument, Arrays, Encoded, Launch, Look, StructArgument, TensorMapArgument
 from blasdx.layout.operand import OperandTile
 from blasdx.operands import TMA_ALIGNMENT, Matrix, Operand, Product, Seen, Walk, walk
 from blasdx.plan import PipelinePlan
+from blasdx.schedule import WHOLE, Parts, Workspace
+
+MEETING = ("counters", "partials")
+"""Names of the memory in which parts of K meet, as the kernel knows it."""
 
 
 class Call:
@@ -27,6 +34,9 @@ class Call:
         With its result.
     look : Look
         At the arrays that the product was bound to.
+    alone : bool
+        Whether it never has its turn in two queues at once. Parts of K then meet in memory that is allocated here, and
+        not in that of each queue.
 
     Raises
     ------
@@ -34,7 +44,7 @@ class Call:
         The kernel is not loaded yet and cannot be now, because the call is being captured into a graph.
     """
 
-    def __init__(self, kernel: CompiledKernel, product: Product, look: Look) -> None:
+    def __init__(self, kernel: CompiledKernel, product: Product, look: Look, *, alone: bool = False) -> None:
         promised, item = kernel.source.plan.descriptor.alignment, product.result.operand.dtype.itemsize
         c, out, *extra = look.seen[2:]
         c_item = item if c is None else c.dtype.itemsize
@@ -42,7 +52,7 @@ class Call:
         self._spans = tuple(map(_span, look.seen[:4]))
         self._extra = tuple((one.dtype.itemsize, _span(one)) for one in extra if one is not None)
         self._may_be_c = c is not None and out is not None and _alike(c, out)
-        self._action = _action(kernel, product, look)
+        self._action = _action(kernel, product, look, alone)
 
     def takes(self, addresses: Addresses) -> bool:
         """Whether operands at these addresses clearly keep the rules; where not, `bind` has the last word."""
@@ -78,15 +88,19 @@ def _span(seen: Seen | None) -> int:
     return 0 if seen is None else Operand.of("", 0, seen, None).span
 
 
-def _action(kernel: CompiledKernel, product: Product, look: Look) -> Callable[[Look, Arrays], None]:
+def _action(kernel: CompiledKernel, product: Product, look: Look, alone: bool) -> Callable[[Look, Arrays], None]:
     if 0 in product.shape:
         return lambda look, arrays: None
     plan = kernel.source.plan
     if nothing_multiplied(plan, product) and not plan.empty_sums:
         return _scaling(product)
     steps = walk(product)
-    launch = launch_of(plan, product, steps, look.device.processors, look.names)
+    parts = plan.parts(product.m, product.n, product.k, look.device.processors, steps.count)
+    launch = launch_of(plan, product, steps, look.device.processors, look.names, parts)
     encoded = look.device.encode(kernel, launch, look.queue)
+    if parts.count > 1:
+        workspace = plan.workspace(product.m, product.n, parts.count, steps.count)
+        encoded = _meeting(encoded, workspace, look, alone)
     if not steps.extents:
         return lambda look, arrays: encoded(look.addresses, arrays, look.queue)
 
@@ -95,6 +109,23 @@ def _action(kernel: CompiledKernel, product: Product, look: Look) -> Callable[[L
             encoded(tuple(map(add, look.addresses, offsets)), arrays, look.queue)
 
     return one_by_one
+
+
+def _meeting(encoded: Encoded, workspace: Workspace, look: Look, alone: bool) -> Encoded:
+    """The launch with the memory in which its parts meet, which no two launches may use at once.
+
+    A queue is an order, so that one piece of memory serves all launches in it.
+    """
+    held = {None if alone else look.queue: look.device.zeros(workspace.bytes, queue=look.queue)}
+
+    def launch(addresses: Addresses, arrays: Arrays, queue: Any) -> None:
+        key = None if alone else queue
+        if key not in held:
+            held[key] = look.device.zeros(workspace.bytes, queue=queue)
+        address, memory = held[key]
+        encoded((*addresses, address, address + workspace.counters), (*arrays, memory, memory), queue)
+
+    return launch
 
 
 def nothing_multiplied(plan: PipelinePlan, product: Product) -> bool:
@@ -119,7 +150,12 @@ def _scaling(product: Product) -> Callable[[Look, Arrays], None]:
 
 
 def launch_of(
-    plan: PipelinePlan, product: Product, steps: Walk, processors: int, names: tuple[str, ...] = NAMES
+    plan: PipelinePlan,
+    product: Product,
+    steps: Walk,
+    processors: int,
+    names: tuple[str, ...] = NAMES,
+    parts: Parts = WHOLE,
 ) -> Launch:
     """The launch for the first batches of a product; further ones differ in their addresses."""
     matrices = [
@@ -131,16 +167,16 @@ def launch_of(
     assert out is not None
     k = 0 if nothing_multiplied(plan, product) else product.k
     return Launch(
-        blocks=plan.grid(product.m, product.n, processors, steps.count),
+        blocks=plan.grid(product.m, product.n, processors, steps.count, parts.count),
         arguments=(
             _map(plan.a, a, out, product.m, k, steps.count),
             _map(plan.b, b, out, product.n, k, steps.count),
             *_out_map(plan, product, out, steps.count),
-            _problem(plan, product, (a, b, c, out, *extra), k, steps.count),
+            _problem(plan, product, (a, b, c, out, *extra), k, steps.count, parts),
         ),
         writes=out.operand,
         cluster=plan.cluster_size,
-        names=names,
+        names=(*names, *MEETING) if parts.count > 1 else names,
     )
 
 
@@ -179,10 +215,15 @@ def _out_map(plan: PipelinePlan, product: Product, out: Matrix, count: int) -> t
 
 
 def _problem(
-    plan: PipelinePlan, product: Product, matrices: tuple[Matrix | None, ...], k: int, count: int
+    plan: PipelinePlan, product: Product, matrices: tuple[Matrix | None, ...], k: int, count: int, parts: Parts
 ) -> StructArgument:
     a, b, c, out, *extra = matrices
     epilogue, members = plan.epilogue, dict[str, float]()
+    meeting: tuple[Operand | None, ...] = ()
+    if plan.split_k > 1:
+        members.update(parts=parts.count, part_blocks=parts.blocks)
+        workspace = plan.workspace(product.m, product.n, parts.count, count)
+        meeting = _memory(workspace) if parts.count > 1 else (None, None)
     names = ("c", "out", *(array.name for array in epilogue.arrays))
     for name, one in zip(names, (c, out, *extra), strict=True):
         members[f"{name}_ld"] = members[f"{name}_step"] = one.ld if one else 0
@@ -198,4 +239,12 @@ def _problem(
         **{name: float(number) for name, number in product.numbers.items()},
     )
     placed = (out, *((c,) if epilogue.reads_c else ()), *extra)
-    return StructArgument(tuple(one.operand if one else None for one in placed), pack)
+    return StructArgument((*(one.operand if one else None for one in placed), *meeting), pack)
+
+
+def _memory(workspace: Workspace) -> tuple[Operand, ...]:
+    """Counters and sums as operands that lie somewhere else in each launch."""
+    return tuple(
+        Operand(name, (size,), (1,), np.dtype(np.uint8), 0)
+        for name, size in zip(MEETING, (workspace.counters, workspace.partials), strict=True)
+    )

@@ -147,7 +147,7 @@ class Gemm:
         look = self.device.look(arrays, stream, self._names)
         if out is None:
             arrays, look = self._with_result(arrays, look, alpha, beta, numbers)
-        call = Call(self.kernel, self._bind(arrays, look, alpha, beta, numbers), look)
+        call = Call(self.kernel, self._bind(arrays, look, alpha, beta, numbers), look, alone=True)
 
         def check(arrays: Arrays, look: Look) -> None:
             self._bind(arrays, look, alpha, beta, numbers)

@@ -16,6 +16,7 @@ from blasdx.paths.utcmma import planner as utcmma
 from blasdx.paths.utcmma.limits import pair_step
 from blasdx.paths.wgmma import planner as wgmma
 from blasdx.plan import PipelinePlan
+from blasdx.schedule import MAX_PARTS, Raster
 
 MAX_DEPTH = 16
 """The most stages in shared memory a pipeline takes (cuBLASDx)."""
@@ -59,6 +60,8 @@ def suggest_pipeline(
     promote: bool = True,
     fixed_blocksize: bool = False,
     require_pair: bool = False,
+    split_k: int = 1,
+    raster: Raster | None = None,
     strict: bool = False,
 ) -> PipelinePlan:
     """Plan the kernel of a descriptor.
@@ -86,6 +89,12 @@ def suggest_pipeline(
         The slower configuration; on wgmma the only one of BlockDim(1024).
     require_pair
         Refuse a descriptor whose CTAs do not multiply in pairs, which cuBLASDx does not say (utcmma).
+    split_k
+        Into how many parts K may be cut at most, 1 to 64, where a problem has fewer tiles than the GPU has SMs. The
+        parts meet in memory that the call allocates; they are added in a fixed order, so that results are the same
+        each time, on GPUs with equally many SMs.
+    raster
+        In which order tiles are visited; bands of 16 along M when left out.
     strict
         Refuse as cuBLASDx does what the default clips: problems that are no multiple of the tile, fewer K blocks
         than stages, operands that break their declared alignment, grids that are no whole clusters. Needs ``a`` and
@@ -101,6 +110,7 @@ def suggest_pipeline(
         When no pipeline fits, with the bytes; or for a refusal, with cuBLASDx's name for it in ``code``.
     """
     _check_arguments(depth, scratch, strict, a, b)
+    _check_split(split_k)
     report = check(descriptor, a, b)
     complete = report.descriptor
     if not report.supported:
@@ -128,7 +138,8 @@ def suggest_pipeline(
         _refuse_single(report)
     if strict:
         problem.require_stages(plan.depth, chosen=depth is not None)
-    return plan.model_copy(update={"epilogue": finish})
+    more = {"epilogue": finish, "split_k": int(split_k), "raster": raster or Raster()}
+    return plan.model_copy(update=more)
 
 
 def _refuse(report: PathReport) -> NoReturn:
@@ -159,6 +170,11 @@ def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b:
         raise PlanError("operands are given together: pass both a and b, or neither")
     if strict and a is None:
         raise PlanError("strict=True compares the operands with the tile: pass a and b")
+
+
+def _check_split(split_k: object) -> None:
+    if not _is_int(split_k) or not 1 <= split_k <= MAX_PARTS:  # type: ignore[operator]
+        raise PlanError(f"split_k = {split_k!r}: K is cut into 1 to {MAX_PARTS} parts at most", code="split_k")
 
 
 def _is_int(value: object) -> bool:

@@ -19,6 +19,7 @@ from blasdx.layout.staging import StagingTile
 from blasdx.layout.storage import round_up, shared_storage
 from blasdx.layout.tensor_memory import AccumulatorTile
 from blasdx.operators import row_major
+from blasdx.schedule import Parts, Raster, Workspace, parts_of
 
 WARP = 32
 BARRIER_BYTES = 8
@@ -146,6 +147,8 @@ class PipelinePlan(_Value):
     fixed_blocksize: bool = False
     cluster: tuple[int, int] = (1, 1)
     pair: bool = False
+    raster: Raster = Raster()
+    split_k: int = 1
     passes: tuple[int, int] = (1, 1)
     mma: MmaLoop
     roles: tuple[Role, ...]
@@ -187,7 +190,8 @@ class PipelinePlan(_Value):
     @property
     def problem(self) -> ProblemStruct:
         """The struct that the kernel takes by value."""
-        return ProblemStruct.of(self.epilogue, self.output, c_row_major=self.descriptor.arrangement.c is row_major)
+        c_row_major = self.descriptor.arrangement.c is row_major
+        return ProblemStruct.of(self.epilogue, self.output, c_row_major=c_row_major, split=self.split_k > 1)
 
     @property
     def oversized(self) -> bool:
@@ -257,10 +261,25 @@ class PipelinePlan(_Value):
         columns = -(-n // (self.tile_n * self.cluster[1]))
         return rows * columns * batches * self.cluster_size
 
-    def grid(self, m: int, n: int, sms: int, batches: int = 1) -> int:
+    def grid(self, m: int, n: int, sms: int, batches: int = 1, parts: int = 1) -> int:
         """CTAs of a launch: one an SM in whole clusters, fewer where there are fewer tiles."""
         whole = max(sms // self.cluster_size, 1) * self.cluster_size
-        return min(self.tiles(m, n, batches), whole)
+        return min(self.tiles(m, n, batches) * parts, whole)
+
+    def parts(self, m: int, n: int, k: int, sms: int, batches: int = 1) -> Parts:
+        """The parts that K is cut into: more than one only where `split_k` allows it and SMs would idle otherwise."""
+        tiles = self.tiles(m, n, batches)
+        return parts_of(-(-k // self.descriptor.k), tiles, most=self.split_k, processors=sms)
+
+    def workspace(self, m: int, n: int, parts: int, batches: int = 1) -> Workspace:
+        """The memory in which the parts of a launch meet."""
+        tiles = self.tiles(m, n, batches)
+        return Workspace.of(tiles, parts, counters=self.split_counters, elements=self.tile_m * self.tile_n)
+
+    @property
+    def split_counters(self) -> int:
+        """Counters of one tile, one for threads that store together: a warp on utcmma, a warpgroup on wgmma."""
+        return self.role("epilogue").warps if self.path == "utcmma" else self.registers.groups
 
     def role(self, name: str) -> Role:
         """The role of this name."""
@@ -300,6 +319,10 @@ class PipelinePlan(_Value):
         }
         if self.epilogue != DEFAULT:
             rows["epilogue"] = str(self.epilogue)
+        if self.split_k > 1:
+            rows["split K"] = f"at most {self.split_k} parts, where there are fewer tiles than SMs"
+        if self.raster != Raster():
+            rows["raster"] = str(self.raster)
         if self.promotion:
             rows["promotion"] = f"fp8 partial sums leave the tensor core every {self.promotion.k} of K"
         for barrier in self.barriers:

@@ -51,6 +51,8 @@ class FakeCuda:
     contexts: list[int] = field(default_factory=lambda: [100])
     capturing: set[int] = field(default_factory=set)
     status: Any = SUCCESS
+    room: int = 66
+    """Clusters that fit at once."""
     streams: dict[int, int] = field(default_factory=dict)
     sizes: tuple[int, ...] = (128, 128, 128, 80)
     """Bytes of the parameters of the kernels that are launched."""
@@ -110,6 +112,9 @@ class FakeCuda:
 
     def cuKernelGetFunction(self, kernel: Any) -> Any:  # noqa: N802
         return SUCCESS, driver.CUfunction(kernel)
+
+    def cuOccupancyMaxActiveClusters(self, function: Any, config: Any) -> Any:  # noqa: N802
+        return SUCCESS, self.room
 
     def cuGetErrorString(self, status: Any) -> Any:  # noqa: N802
         return SUCCESS, b"what the driver says"

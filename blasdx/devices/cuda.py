@@ -224,6 +224,24 @@ class CudaDevice:
         with self._current(stream):
             return result_array(self._cupy, shape, element, row_major=row_major)
 
+    def zeros(self, size: int, *, queue: Any) -> tuple[int, Any]:
+        """Device memory that the stream may use at once.
+
+        Raises
+        ------
+        LaunchError
+            The stream is being captured: the graph would write to memory that is given to others.
+        """
+        if self._gpu.captures(queue):
+            text = (
+                "the memory in which parts of K meet cannot be allocated while the stream is being captured into a "
+                "graph; nothing was launched, and the capture goes on. Capture what Gemm.prepare(...) made before"
+            )
+            raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
+        with self._current(queue):
+            memory = self._cupy.zeros(size, dtype=np.uint8)
+        return int(memory.data.ptr), memory
+
     def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: Any) -> None:
         """out = factor * c, or zeros without c."""
         with self._current(queue):

@@ -110,6 +110,11 @@ class EmulatedDevice:
         """A new NumPy array."""
         return result_array(np, shape, element, row_major=row_major)
 
+    def zeros(self, size: int, *, queue: object) -> tuple[int, Any]:
+        """Host memory, which is uploaded for each launch: what a kernel leaves there is gone behind it."""
+        memory = np.zeros(size + ALLOCATION, np.uint8)
+        return memory.ctypes.data + -memory.ctypes.data % ALLOCATION, memory
+
     def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: object) -> None:
         """out = factor * c, or zeros without c."""
         scaled = np.zeros(out.shape) if c is None else _times(factor, c.array)

@@ -168,6 +168,9 @@ class Device(Protocol):
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: Any) -> Any:
         """A new array for a result."""
 
+    def zeros(self, size: int, *, queue: Any) -> tuple[int, Any]:
+        """The address of ``size`` zero bytes, and what keeps them."""
+
     def scale(self, out: Operand, factor: np.float32, c: Operand | None, *, queue: Any) -> None:
         """out = factor * c, or zeros without c: what is left of a product whose K is zero."""
 

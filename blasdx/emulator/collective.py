@@ -92,7 +92,7 @@ def meet(
 
 
 def check(warp: Warp, running: Path | None = None, following: int = -1) -> None:
-    """Let paths go on whose members have all come or exited; ``running`` is one of them and goes on at ``following``."""
+    """Let paths go on whose members have all come or exited; ``running``, one of them, goes on at ``following``."""
     for key, place in list(warp.meetings.items()):
         mask = 0
         for meeting in place.waiting:
@@ -108,8 +108,9 @@ def check(warp: Warp, running: Path | None = None, following: int = -1) -> None:
         results = place.compute(Group(warp, mask), *values, place.members)
         if running is not None and not place.targets and mask == warp.alive:
             # Hardware brings a whole warp together here, and what is .aligned relies on it.
-            running.absorb([m.path for m in place.waiting if m.path is not running and m.path.pc == following], following)
-            place.waiting = [m for m in place.waiting if m.path is running or m.path.pc != following]
+            here = [m for m in place.waiting if m.path is not running and m.path.pc == following]
+            running.absorb([m.path for m in here], following)
+            place.waiting = [m for m in place.waiting if m not in here]
         for meeting in place.waiting:
             meeting.done = True
             _deliver(meeting.path, results, place.targets)

@@ -38,7 +38,7 @@ class StagingTile(BaseModel):
 
     @property
     def is_bulk_storable(self) -> bool:
-        """Whether a row is wide enough for TMA, whose boxes have rows of whole 16 bytes (CUDA driver API, CUtensorMap)."""
+        """Whether a row is wide enough for TMA, whose boxes have rows of whole 16 bytes (CUDA driver API)."""
         return self.columns * self.element.itemsize % Swizzle.NONE.span == 0
 
     def tensor_map(

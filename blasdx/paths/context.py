@@ -13,9 +13,7 @@ from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.operand import OperandTile
 from blasdx.operators import row_major
 from blasdx.plan import Barrier, MmaLoop, PipelinePlan, Region, Role
-
-BAND = 16
-"""Tiles along M that are visited together, column by column."""
+from blasdx.schedule import Raster
 
 
 class OperandContext(BaseModel):
@@ -68,7 +66,9 @@ class KernelContext(BaseModel):
     tile_m: int
     tile_n: int
     tile_k: int
-    band: int
+    raster: Raster
+    split: bool
+    split_counters: int
     threads: int
     smem_total: int
     problem_fields: tuple[Fields, ...]
@@ -105,7 +105,9 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "tile_m": plan.tile_m,
         "tile_n": plan.tile_n,
         "tile_k": d.k,
-        "band": BAND,
+        "raster": plan.raster,
+        "split": plan.split_k > 1,
+        "split_counters": plan.split_counters,
         "threads": plan.block_dim,
         "smem_total": plan.smem_total,
         "empty_sums": plan.empty_sums,

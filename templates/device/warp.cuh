@@ -69,3 +69,18 @@ template <u32 kCount>
 __device__ __forceinline__ void registers_claim() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
+
+// Adds one to what the GPU shares, behind this thread's and its barrier's earlier writes and before its later reads; returns
+// what was there.
+__device__ __forceinline__ u32 count_arrival(u32* counter) {
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+// What other SMs have written, past this one's cache.
+__device__ __forceinline__ u32 load_gpu(const u32* address) {
+  u32 value;
+  asm volatile("ld.relaxed.gpu.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}

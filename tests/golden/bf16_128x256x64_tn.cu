@@ -731,8 +731,10 @@ struct Schedule {
     const u32 tile = index % (m_tiles * n_tiles);
     const u32 band = tile / (kBand * n_tiles);
     const u32 inside = tile % (kBand * n_tiles);
-    const u32 height = min(kBand, m_tiles - band * kBand);
-    return {band * kBand + inside % height, inside / height, batch};
+    const u32 extent = min(kBand, m_tiles - band * kBand);
+    const u32 along = band * kBand + inside % extent;
+    const u32 across = inside / extent;
+    return {along, across, batch};
   }
 };
 
@@ -762,19 +764,16 @@ blasdx_gemm_bf16_bf16_f32_128x256x64_tn_d4_sm_100a(
   extern __shared__ __align__(Pipeline::buffer_alignment()) u8 smem[];
   const Pipeline pipeline{a_map, b_map, problem.k};
   const Schedule schedule(problem);
-  u32 index = schedule.first();
-  const Problem::Place first = schedule[index];
-  Tile whole = pipeline.get_tile(smem, problem.a_tile(first), problem.b_tile(first));
+  Tile whole = pipeline.get_tile(smem, {0}, {0});
   whole.specialise([&](auto&& tile) {
-    while (index < schedule.count) {
+    for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
+      const Problem::Place next = schedule[index];
+      pipeline.reset_tile(tile, problem.a_tile(next), problem.b_tile(next));
       tile.execute([&](Accumulator& accumulator) {
-        const Problem::Place at = schedule[index];
+        const Problem::Place at = schedule[index];  // once more, instead of registers that last through the K loop
         const auto out = problem.out_tile(at);
         accumulator.store(out, problem.c_tile(at), problem.beta != 0, Epilogue{problem, at});
       });
-      index += schedule.step();
-      const Problem::Place at = schedule[index];
-      pipeline.reset_tile(tile, problem.a_tile(at), problem.b_tile(at));
     }
   });
 }

@@ -478,6 +478,17 @@ def test_clusters_go_to_the_driver_as_a_launch_attribute() -> None:
             compiled.as_raw_module()
 
 
+def test_a_cluster_that_fits_nowhere_is_said_before_the_launch() -> None:
+    descriptor = tile((64, 64, 64), sm=900).with_(dx.BlocksPerCluster(16, 1))
+    plan = dx.suggest_pipeline(descriptor, depth=2)
+    compiled = dx.CompiledKernel(source=dx.render(plan), cubin=b"clustered", ptx="", log="")
+    with cuda.fake_cuda(room=0) as fake:
+        a, b, out = operands(fake, m=65)
+        with pytest.raises(dx.LaunchError, match="no cluster of 16 CTAs .* fits on CUDA device 0"):
+            dx.Gemm(compiled, "cuda")(a, b, out=out)
+        assert fake.launches == []
+
+
 def test_a_raw_module_is_the_same_machine_code(fake: Any) -> None:
     from pathlib import Path
     from unittest import mock

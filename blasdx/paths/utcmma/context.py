@@ -19,6 +19,7 @@ class Context(KernelContext):
         "utcmma/mma_issue",
         "utcmma/tile",
         "pipeline/memory",
+        "pipeline/split",
         "utcmma/epilogue",
         "pipeline/handle",
         "pipeline/problem",

@@ -25,6 +25,7 @@ class Context(KernelContext):
         "wgmma/multiply",
         "wgmma/tile",
         "pipeline/memory",
+        "pipeline/split",
         "wgmma/epilogue",
         "pipeline/handle",
         "pipeline/problem",

@@ -1,0 +1,65 @@
+"""In which order tiles are visited, and into how many parts K is cut."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+BAND = 16
+"""Tiles of a band: what is at work at one time shares as few rows of A and columns of B, which then stay in L2."""
+
+MAX_PARTS = 64
+"""The most parts of K: each leaves a whole accumulator in memory."""
+
+_ALIGNMENT = 256
+
+
+class Raster(BaseModel):
+    """Bands of ``band`` tiles along M or N; inside a band, tiles along it first.
+
+    One tile a band is row by row or column by column.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    along: Literal["m", "n"] = "m"
+    band: int = BAND
+
+    def __str__(self) -> str:
+        return f"bands of {self.band} tiles along {self.along.upper()}"
+
+
+class Parts(NamedTuple):
+    """``count`` parts of K of ``blocks`` K blocks each, the last one perhaps of fewer."""
+
+    count: int
+    blocks: int
+
+
+WHOLE = Parts(1, 0)
+"""K in one piece, where it does not matter how many K blocks that is."""
+
+
+def parts_of(k_blocks: int, tiles: int, *, most: int, processors: int) -> Parts:
+    """Cut K for as many CTAs as would have nothing to do otherwise, and never into empty parts."""
+    count = max(min(most, k_blocks, processors // max(tiles, 1)), 1)
+    blocks = -(-k_blocks // count)
+    return Parts(-(-k_blocks // blocks) if blocks else 1, blocks)
+
+
+class Workspace(NamedTuple):
+    """What the parts of a launch leave in memory: counters, one a warpgroup's rows of a tile, and behind them sums."""
+
+    counters: int
+    partials: int
+
+    @classmethod
+    def of(cls, tiles: int, parts: int, *, counters: int, elements: int) -> Workspace:
+        """In bytes, for tiles of ``elements`` 32-bit sums."""
+        return cls(-(-4 * tiles * counters // _ALIGNMENT) * _ALIGNMENT, 4 * tiles * parts * elements)
+
+    @property
+    def bytes(self) -> int:
+        """Of both."""
+        return self.counters + self.partials
