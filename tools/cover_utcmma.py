@@ -24,12 +24,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from covering import Point, covering
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
 from blasdx.paths.utcmma.limits import LEGAL_M, NUMBERS, PRECISIONS
-from tools.covering import Point, covering
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,

@@ -10,9 +10,7 @@ integers for a ragged problem. Run it on a Hopper GPU:
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import random
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from covering import covering
 
 import blasdx as dx
 from blasdx.paths.wgmma.gates import PRECISIONS, WARPGROUPS
@@ -61,28 +60,6 @@ def descriptor(point: dict[str, Any]) -> dx.Descriptor:
         + dx.EnableInputStreaming()
         + dx.SM(900, "arch_specific")
     )
-
-
-def covering(count: int, seed: int) -> list[dict[str, Any]]:
-    """Random points that together hold every pair of values, and more up to ``count``."""
-    rng = random.Random(seed)
-    missing = {
-        frozenset({(a, repr(x)), (b, repr(y))})
-        for a, b in itertools.combinations(CHOICES, 2)
-        for x in CHOICES[a]
-        for y in CHOICES[b]
-    }
-    points: list[dict[str, Any]] = []
-    while missing or len(points) < count:
-        drawn = [{name: rng.choice(values) for name, values in CHOICES.items()} for _ in range(30)]
-        pairs = [
-            {frozenset(pair) for pair in itertools.combinations([(name, repr(point[name])) for name in CHOICES], 2)}
-            for point in drawn
-        ]
-        best = max(range(len(drawn)), key=lambda i: len(pairs[i] & missing))
-        missing -= pairs[best]
-        points.append(drawn[best])
-    return points
 
 
 def verdict(point: dict[str, Any], gemm: dx.Gemm) -> str:
@@ -127,7 +104,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=14)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    points = covering(options.points, options.seed)
+    points = covering(CHOICES, strength=2, seed=options.seed, minimum=options.points)
 
     def build(point: dict[str, Any]) -> tuple[str, dx.CompiledKernel | None]:
         tile = descriptor(point)
