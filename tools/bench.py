@@ -38,21 +38,27 @@ SHAPES: list[tuple[int, ...]] = [
     (64, 7168, 2048),
     (256, 256, 256, 256),  # batches, M, N, K
 ]
-TILES = [  # (M, N, K), BlockDim, BlocksPerCluster
-    ((128, 256, 64), 256, (1, 1)),
-    ((128, 256, 64), 256, (2, 1)),
-    ((256, 128, 64), 256, (1, 1)),
-    ((256, 128, 64), 256, (1, 2)),
-    ((128, 192, 64), 256, (1, 1)),
-    ((128, 192, 64), 256, (2, 1)),
-    ((64, 256, 64), 128, (1, 1)),
-    ((128, 128, 64), 128, (1, 1)),
-    ((64, 128, 128), 128, (1, 1)),
-    ((64, 64, 128), 128, (1, 1)),
+TILES: list[
+    tuple[tuple[int, int, int], int, tuple[int, int], int]
+] = [  # (M, N, K), BlockDim, BlocksPerCluster, split_k
+    ((128, 256, 64), 256, (1, 1), 1),
+    ((128, 256, 64), 256, (2, 1), 1),
+    ((256, 128, 64), 256, (1, 1), 1),
+    ((256, 128, 64), 256, (1, 2), 1),
+    ((128, 192, 64), 256, (1, 1), 1),
+    ((128, 192, 64), 256, (2, 1), 1),
+    ((64, 256, 64), 128, (1, 1), 1),
+    ((128, 128, 64), 128, (1, 1), 1),
+    ((64, 128, 128), 128, (1, 1), 1),
+    ((64, 64, 128), 128, (1, 1), 1),
+    ((64, 128, 128), 128, (1, 1), 4),
+    ((64, 256, 64), 128, (1, 1), 4),
 ]
 
 
-def compiled(size: tuple[int, int, int], threads: int, cluster: tuple[int, int]) -> dx.CompiledKernel:
+def compiled(
+    size: tuple[int, int, int], threads: int, cluster: tuple[int, int], split_k: int = 1, epilogue: str | None = None
+) -> dx.CompiledKernel:
     descriptor = (
         dx.Size(*size)
         + dx.Precision("bf16", "bf16", "f32")
@@ -67,7 +73,8 @@ def compiled(size: tuple[int, int, int], threads: int, cluster: tuple[int, int])
         + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, "arch_specific")
     )
-    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16")))
+    more = {} if epilogue is None else {"epilogue": dx.Epilogue(epilogue, bias="bf16")}
+    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, **more)))
 
 
 class Row(TypedDict):
@@ -88,6 +95,21 @@ class Result(TypedDict):
 
 def median_ratio(base: list[float], times: list[float]) -> float:
     return statistics.median(b / t for b, t in zip(base, times, strict=True))
+
+
+def rounds_of(graphs: list[torch.cuda.CUDAGraph], repeats: int, rounds: int) -> list[list[float]]:
+    """Milliseconds of one of the ``repeats`` launches in each graph, which take turns round after round."""
+    times: list[list[float]] = [[] for _ in graphs]
+    for turn in range(rounds + 2):
+        for graph, taken in zip(graphs, times, strict=True):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            if turn >= 2:  # clocks and caches warm
+                taken.append(start.elapsed_time(end) / repeats)
+    return times
 
 
 def measure(shape: tuple[int, ...], gemms: list[dx.Gemm], rounds: int) -> Result:
@@ -133,16 +155,7 @@ def measure(shape: tuple[int, ...], gemms: list[dx.Gemm], rounds: int) -> Result
                 for repeat in range(repeats):
                     call(repeat % sets)
         graphs.append(graph)
-    times: list[list[float]] = [[] for _ in graphs]
-    for turn in range(rounds + 2):
-        for graph, taken in zip(graphs, times, strict=True):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            if turn >= 2:  # clocks and caches warm
-                taken.append(start.elapsed_time(end) / repeats)
+    times = rounds_of(graphs, repeats, rounds)
     tflops = [operations / statistics.median(taken) / 1e9 for taken in times]
     return {
         "shape": shape,
