@@ -133,7 +133,7 @@ class CudaDevice:
         if look.borrowed:
             return self.look(arrays, stream, look.names)
         queue = self._stream(look.seen, self.index, stream)
-        return look if queue == look.queue else look._replace(queue=queue)
+        return look if queue == look.queue else Look(look.device, queue, look.addresses, look.seen, (), look.names)
 
     def _look_closely(self, arrays: Arrays, stream: object, names: tuple[str, ...]) -> Look:
         """A look at any number of arrays, those of types not seen before or to be told the stream among them."""

@@ -195,7 +195,8 @@ class _Parser:
             self._refuse(node, f"[{text}] is no index", "[m] for rows, [n] for columns, [m, n] or [0]", fix)
         if name not in self.types:
             known = get_close_matches(name, self.types, 1)
-            fix = f'{known[0]}, or Epilogue(..., {name}="f32")' if known else f'Epilogue(..., {name}="f32")'
+            declare = f'Epilogue(..., {name}="f32")'
+            fix = f"{known[0]}[{', '.join(map(str, index))}], or {declare}" if known else declare
             self._refuse(node, f"{name} has no element type", f"declared: {_listed(self.types)}", fix)
         self._use(name, _INDICES[index], node)
         return Element(name, _INDICES[index])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -183,6 +185,15 @@ def test_nan_and_infinity_reach_the_result():
         check(dx.Epilogue("relu(acc + 100) * scale[m]", scale="f32"), output=output, scale=scale)
 
 
+def test_nan_of_an_integer_sum_is_the_lower_end():
+    scale = np.ones(M, np.float32)
+    scale[7] = np.nan
+    a, b, _ = factors("s32")
+    for output, low in (("s32", -(2**31)), ("s8", -128), ("u8", 0)):
+        got = product(dx.Epilogue("acc * scale[m]", scale="f32"), 1000, "s32", output, "row")(a, b, scale=scale)
+        assert (got[7] == low).all()
+
+
 # ---- C and the factors -----------------------------------------------------------------------------------------------
 
 
@@ -294,3 +305,16 @@ def test_one_call_does_it_all():
     epilogue = dx.Epilogue("relu(acc + bias[n])", bias="bf16")
     got = dx.gemm(tile(1000), a, b, device="emulator", epilogue=epilogue, output="bf16", bias=bias)
     np.testing.assert_array_equal(got, epilogue.reference(acc, output="bf16", bias=bias))
+
+
+def test_the_page_on_epilogues_does_what_it_says():
+    text = (Path(__file__).parents[2] / "docs" / "epilogues.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    a, b, acc = factors()
+    bias, scale = vector(N, "bf16"), vector(M)
+    names: dict[str, Any] = {"dx": dx, "tile": tile(1000), "a": a, "b": b, "bias": bias, "scale": scale}
+    exec(block.replace("plan))", "plan)), 'emulator'"), names)  # noqa: S102
+    want = names["epilogue"].reference(acc, output="bf16", alpha=0.5, bias=bias, scale=scale)
+    np.testing.assert_array_equal(names["out"], want)
+    example = dx.Epilogue("gelu(alpha * acc + bias[n]) + rest[m, n]", bias="bf16", rest="bf16")
+    assert example.describe("f32", "bf16") in text
