@@ -102,8 +102,8 @@ class OtherSwizzle(EmulatedDevice):
     ("compiled", "device"),
     [
         (lambda: kernel(), OtherSwizzle(processors=1)),
-        (lambda: kernel("!fresh || k_block > 0 || step > 0", "true"), EmulatedDevice(processors=1)),
-        (lambda: kernel("!fresh || k_block > 0 || step > 0", "step > 0"), EmulatedDevice(processors=1)),
+        (lambda: kernel("accumulate || step > 0", "true"), EmulatedDevice(processors=1)),
+        (lambda: kernel("accumulate || step > 0", "step > 0"), EmulatedDevice(processors=1)),
         (lambda: kernel("kInstruction = 0x", "kInstruction = 0x2000 | 0x"), EmulatedDevice(processors=1)),
     ],
     ids=["another swizzle", "adds to what was there", "forgets the K blocks before", "A negated"],

@@ -322,7 +322,7 @@ __device__ __forceinline__ void tma_load(const Storage& storage, const Source& s
   }
 }
 
-// ---- Role mma_issue: one thread of its warp --------------------------------------------------------------------------
+// ---- Role mma_issue: a warp, one thread of which issues -------------------------------------------------------------
 
 // Where the operand of an MMA step starts inside its stage. Within a swizzle period the hardware adds this offset first
 // and applies the XOR to the sum, so plain additions are enough.
@@ -337,23 +337,33 @@ __device__ constexpr u32 b_offset(u32 step) {
 __device__ u64 matrix_descriptor(u64 layout, u32 address) { return layout | address >> 4; }
 
 // Waits full[stage] for each K block of a tile; multiplies; commits to empty[stage]. The first product replaces what the
-// accumulator held when `fresh`.
-__device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, u32 accumulator, bool fresh,
+// accumulator held when `fresh`. The whole warp goes round, so that the loop's arithmetic is uniform; `leader` issues.
+__device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, u32 accumulator, bool fresh, bool leader,
                                           Ring<kDepth>& ring) {
+  const u64 a_first = matrix_descriptor(kALayout, storage.a(0));
+  const u64 b_first = matrix_descriptor(kBLayout, storage.b(0));
+  accumulator = __shfl_sync(0xffffffff, accumulator, 0);  // which tells the compiler that it is uniform
+  bool accumulate = !fresh;
 #pragma unroll 1
   for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
     mbarrier_wait(storage.full(ring.stage), ring.phase);
     tcgen05_fence_after_thread_sync();
+    // 64-bit sums: ptxas puts a descriptor's constant upper half together anew for each 32-bit one.
+    const u64 a_stage = a_first + static_cast<u64>(ring.stage) * (kAStageBytes / 16);
+    const u64 b_stage = b_first + static_cast<u64>(ring.stage) * (kBStageBytes / 16);
+    if (leader) {
 #pragma unroll
-    for (u32 step = 0; step < kMmaSteps; ++step) {
-      const u64 b = matrix_descriptor(kBLayout, storage.b(ring.stage) + b_offset(step));
+      for (u32 step = 0; step < kMmaSteps; ++step) {
+        const u64 b = b_stage + b_offset(step) / 16;
 #pragma unroll
-      for (u32 block = 0; block < kMmaBlocks; ++block) {
-        const u64 a = matrix_descriptor(kALayout, storage.a(ring.stage) + a_offset(block, step));
-        tcgen05_mma_f16(accumulator + block * kBlockColumns, a, b, kInstruction, !fresh || k_block > 0 || step > 0);
+        for (u32 block = 0; block < kMmaBlocks; ++block) {
+          const u64 a = a_stage + a_offset(block, step) / 16;
+          tcgen05_mma_f16(accumulator + block * kBlockColumns, a, b, kInstruction, accumulate || step > 0);
+        }
       }
+      tcgen05_commit(storage.empty(ring.stage));
     }
-    tcgen05_commit(storage.empty(ring.stage));
+    accumulate = true;
     ring.advance();
   }
 }
@@ -419,21 +429,21 @@ class Tile {
  private:
   friend class Accumulator;
 
-  // Whether this thread multiplies.
-  __device__ bool issues() const { return warp == kMmaIssueWarp && leader; }
+  // Whether this warp multiplies.
+  __device__ bool multiplies() const { return warp == kMmaIssueWarp; }
   __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
 
   // The tile's K loop, in the roles that load and multiply.
   __device__ __forceinline__ void multiply() {
     if (warp == kTmaLoadWarp && leader) {
-      tma_load(storage, source, ring);
+      tma_load(storage, source, loads);
     }
-    if (issues()) {
+    if (multiplies()) {
       if (!held) {
         mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
         tcgen05_fence_after_thread_sync();
       }
-      mma_issue(storage, source.k_blocks, accumulator(), fresh, ring);
+      mma_issue(storage, source.k_blocks, accumulator(), fresh, leader, products);
     }
     held = true;
     fresh = fresh && source.k_blocks == 0;
@@ -441,8 +451,10 @@ class Tile {
 
   // Commits what was multiplied to acc_full[acc]; what comes next has the next accumulator.
   __device__ __forceinline__ void finish() {
-    if (issues()) {
-      tcgen05_commit(storage.acc_full(acc.stage));
+    if (multiplies()) {
+      if (leader) {
+        tcgen05_commit(storage.acc_full(acc.stage));
+      }
       acc.advance();
     }
     held = false;
@@ -454,8 +466,9 @@ class Tile {
   u32 warp;
   bool leader;
   u32 tmem;
-  Ring<kDepth> ring;         // of the thread that loads, and of the one that multiplies
-  Ring<kAccStages> acc;      // of the thread that multiplies
+  Ring<kDepth> loads;        // of the thread that loads
+  Ring<kDepth> products;     // of the warp that multiplies
+  Ring<kAccStages> acc;      // of the same
   Ring<kAccStages> results;  // of the epilogue threads
   bool fresh = true;  // nothing has been multiplied into the accumulator
   bool held = false;  // the accumulator's stage is waited for
