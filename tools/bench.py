@@ -73,7 +73,8 @@ def compiled(
         + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, "arch_specific")
     )
-    more = {} if epilogue is None else {"epilogue": dx.Epilogue(epilogue, bias="bf16")}
+    types = {"bias": "bf16"} if epilogue and "bias" in epilogue else {}
+    more = {"epilogue": dx.Epilogue(epilogue, **types)} if epilogue else {}
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, **more)))
 
 

@@ -11,3 +11,10 @@ __device__ __forceinline__ void wgmma_wait_group() {
 
 // Pins an accumulator register in program order, so that the compiler moves no use of it in front of a wait.
 __device__ __forceinline__ void pin_register(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
+
+// Two sums of 16-bit floats.
+__device__ __forceinline__ u32 add_f16_pairs(u32 a, u32 b) {
+  u32 sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}

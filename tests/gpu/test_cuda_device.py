@@ -68,7 +68,7 @@ def copy_kernel(device: CudaDevice) -> Any:
         text = f"{functions}\nusing u16 = unsigned short;\nconstexpr bool SWIZZLE = {swizzled};\n{KERNEL}"
         options = ProgramOptions(std="c++17", arch=of(device.sm).target("arch_specific"))
         cubin = bytes(Program(text, "c++", options).compile("cubin").code)
-        plan = SimpleNamespace(block_dim=96, smem_total=200704)
+        plan = SimpleNamespace(block_dim=96, smem_total=200704, oversized=False)
         return SimpleNamespace(source=SimpleNamespace(entry="copy_tiles", fingerprint=text, plan=plan), cubin=cubin)
 
     return build

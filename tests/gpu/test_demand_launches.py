@@ -115,7 +115,7 @@ def test_a_kernel_sees_all_bytes_of_a_map_and_those_of_the_argument_behind_it(de
     cupy = device.namespace
     options = ProgramOptions(std="c++17", arch=of(device.sm).target("arch_specific"))
     cubin = bytes(Program(DUMP, "c++", options).compile("cubin").code)
-    plan = SimpleNamespace(block_dim=128, smem_total=0)
+    plan = SimpleNamespace(block_dim=128, smem_total=0, oversized=False)
     compiled: Any = SimpleNamespace(source=SimpleNamespace(entry="dump", fingerprint=DUMP, plan=plan), cubin=cubin)
     seen = device.view("out", cupy.zeros((1, 140), np.uint8))
     array = device.view("a", cupy.zeros((40, 64), np.float16))
