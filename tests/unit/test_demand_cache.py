@@ -348,3 +348,9 @@ def test_serialised_wgmma_is_noticed_in_a_real_compilation() -> None:
     with pytest.warns(UserWarning, match="wgmma.mma_async instructions are serialized"):
         dx.compile(whole.model_copy(update={"text": read}), cache=False)
     assert dx.compile(whole).complaints == ()
+
+
+def test_a_folder_may_begin_with_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("BLASDX_CACHE_DIR", "~/kernels")
+    assert cache.cache_folder() == tmp_path / "kernels"

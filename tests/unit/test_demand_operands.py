@@ -284,3 +284,33 @@ def test_a_number_that_f32_turns_into_infinity_or_zero_is_refused(name: str, giv
     assert (miss.operand, miss.need) == (name, "a number that f32 holds")
     assert "from 1.4e-45 to 3.4e+38" in miss.why
     assert len(miss.got) < 60
+
+
+# ---- what padded and Gemm are not ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["rowe", "r", "column", None, 0])
+def test_an_order_that_is_none(order: Any) -> None:
+    with pytest.raises(ValueError, match="is none: row, col, row_major, col_major"):
+        dx.padded(np.zeros((3, 4), bf16), order)
+
+
+@pytest.mark.parametrize("array", [[[1.0, 2.0]], 3, np.zeros(4), np.float32(1)])
+def test_a_copy_of_what_is_no_matrix(array: Any) -> None:
+    with pytest.raises(TypeError, match="padded copies"):
+        dx.padded(array)
+
+
+def test_a_gemm_of_what_is_no_kernel_or_no_device() -> None:
+    with pytest.raises(TypeError, match="not PipelinePlan"):
+        dx.Gemm(dx.suggest_pipeline(tile()))  # type: ignore[arg-type]
+    kernel = dx.CompiledKernel(source=dx.render(dx.suggest_pipeline(tile())), cubin=b"", ptx="", log="")
+    with pytest.raises(TypeError, match="device = 3 is no device"):
+        dx.Gemm(kernel, 3)  # type: ignore[arg-type]
+
+
+def test_a_result_of_another_type_names_no_temporary() -> None:
+    with pytest.raises(dx.OperandError) as caught:
+        call(out=np.zeros((M, N), np.float64))
+    (miss,) = caught.value.misses
+    assert miss.fix == "out=None, or an array of float32"

@@ -100,3 +100,22 @@ def test_a_complex_element_is_two_real_ones() -> None:
 def test_signs_and_families() -> None:
     assert {e.name for e in ELEMENTS if not e.is_float} == {"s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"}
     assert {e.name for e in ELEMENTS if not e.is_signed} == {"u8", "u16", "u32", "u64"}
+
+
+CODES = {"f2": f16, "f4": f32, "f8": f64, "<f4": f32, "=f2": f16, "|i1": s8, "<u4": u32, "<i8": s64}
+
+
+@pytest.mark.parametrize(("code", "element"), CODES.items())
+def test_numpys_codes(code: str, element: Element) -> None:
+    assert Element.of(code) is element
+    assert element.numpy_dtype == np.dtype(code)
+
+
+def test_codes_of_integers_without_a_byte_order_count_bits() -> None:
+    assert Element.of("u8") is u8, "64 bits to NumPy, and an element type here"
+
+
+@pytest.mark.parametrize("code", [">f4", "f3", "<f3", "|b1", "<V4", "<U4"])
+def test_other_codes_are_refused(code: str) -> None:
+    with pytest.raises(ValueError, match="names no element type"):
+        Element.of(code)

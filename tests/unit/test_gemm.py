@@ -142,3 +142,10 @@ def test_nothing_is_touched_when_a_call_is_refused() -> None:
     assert (out == 9).all()
     assert product.device.launches == []
     assert product.device.scaled == 0
+
+
+def test_an_empty_sum_times_infinity_warns_of_nothing() -> None:
+    gemm = dx.Gemm(dx.compile(dx.render(dx.suggest_pipeline(tile()))), EmulatedDevice())
+    c = np.array([[0.0, 1.0, -2.0]], np.float32)
+    got = gemm(np.zeros((1, 0), ml_dtypes.bfloat16), np.zeros((0, 3), ml_dtypes.bfloat16), c, beta=float("inf"))
+    np.testing.assert_array_equal(got, np.array([[np.nan, np.inf, -np.inf]], np.float32))
