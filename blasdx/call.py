@@ -56,21 +56,25 @@ class Call:
 
     def takes(self, addresses: Addresses) -> bool:
         """Whether operands at these addresses clearly keep the rules; where not, `bind` has the last word."""
-        a, b, c, out = addresses[:4]
+        if self._extra and not self._apart(addresses[3], addresses[4:]):
+            return False
+        a, b, c, out = addresses[:4] if self._extra else addresses
         align_a, align_b, align_c, align_out = self._alignments
         if a % align_a or b % align_b or c % align_c or out % align_out:
             return False
         span_a, span_b, span_c, span_out = self._spans
         end = out + span_out
-        if (
+        return not (
             (a < end and out < a + span_a)
             or (b < end and out < b + span_b)
             or (c < end and out < c + span_c and not (c == out and self._may_be_c))
-        ):
-            return False
-        return not self._extra or not any(
-            one % item or (one < end and out < one + span)
-            for one, (item, span) in zip(addresses[4:], self._extra, strict=True)
+        )
+
+    def _apart(self, out: int, extra: Addresses) -> bool:
+        """The same of what the epilogue reads besides."""
+        end = out + self._spans[3]
+        return not any(
+            one % item or (one < end and out < one + span) for one, (item, span) in zip(extra, self._extra, strict=True)
         )
 
     def enqueue(self, look: Look, arrays: Arrays) -> None:

@@ -110,7 +110,7 @@ class Gemm:
             arrays, look = self._with_result(arrays, look, alpha, beta, numbers)
         key: tuple[Any, ...] = (look.seen, type(alpha), alpha, type(beta), beta)
         if numbers:
-            key += tuple((name, type(number), number) for name, number in numbers.items())
+            key += (*numbers.items(), *map(type, numbers.values()))
         try:
             call = self._calls.get(key)
         except TypeError:  # a scalar that cannot be hashed is none, which `bind` says better
