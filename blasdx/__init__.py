@@ -30,6 +30,7 @@ from blasdx.errors import (
     UnsupportedToolkitError,
 )
 from blasdx.gemm import Gemm, gemm
+from blasdx.layout.storage import shared_storage
 from blasdx.operands import padded
 from blasdx.operators import (
     MM,
@@ -81,6 +82,7 @@ __all__ = [
     "PreparedGemm",
     "gemm",
     "padded",
+    "shared_storage",
     "Device",
     # operators and their tags
     "Size",

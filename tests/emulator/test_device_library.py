@@ -10,6 +10,7 @@ import pytest
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
+from blasdx.emulator import EmulationError
 from blasdx.errors import RenderError
 from tests.tiles import tile
 
@@ -219,6 +220,80 @@ def test_mistakes_that_do_not_compile(what: str) -> None:
     plan = dx.suggest_pipeline(PATHS["utcmma"])
     with pytest.raises(dx.CompileError, match=says):
         dx.compile(plan, kernel_source=source(plan, body))
+
+
+def tiles_of(body: str) -> str:
+    """A kernel's loop without the tile that it works on."""
+    return (
+        LOOP.replace("Tile tile = pipeline.get_tile(smem, 0, 0);", "")
+        .replace("pipeline.reset_tile(tile, at.row, at.column);", "")
+        .replace("BODY", body)
+    )
+
+
+FUNCTOR = functor(STORE)
+SEEN_BY_THE_EMULATOR = {
+    "a block barrier in the functor": (
+        LOOP.replace("BODY", functor("__syncthreads();" + STORE)),
+        "tensor-used-after-free",
+    ),
+    "a functor that a thread skips": (LOOP.replace("BODY", "if (threadIdx.x != 77) " + FUNCTOR), "no warp can go on"),
+    "a tile for each tile": (
+        tiles_of("Tile tile = pipeline.get_tile(smem, at.row, at.column);" + FUNCTOR),
+        "tcgen05.alloc after tcgen05.relinquish_alloc_permit",
+    ),
+    "an accumulation that only the epilogue threads finish": (
+        REUSED["cleared, finished, consumed"].replace(
+            "acc.finish_accumulation();\n          if (acc.is_thread_active()) {",
+            "if (acc.is_thread_active()) { acc.finish_accumulation();",
+        ),
+        "no warp can go on",
+    ),
+    "roles that count other K blocks": (
+        LOOP.replace(
+            "pipeline.reset_tile(tile, at.row, at.column)",
+            "pipeline.reset_tile(tile, Coordinate{at.row}, Coordinate{at.column}, threadIdx.x < 160 ? 2u : 1u)",
+        ).replace("BODY", FUNCTOR),
+        "no warp can go on",
+    ),
+    "a barrier of the pipeline's own": (
+        LOOP.replace(
+            "BODY", functor('if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;"); tile.epilogue_sync();' + STORE)
+        ),
+        "barrier 1 is used with",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SEEN_BY_THE_EMULATOR)
+def test_mistakes_that_the_emulator_names(what: str) -> None:
+    body, says = SEEN_BY_THE_EMULATOR[what]
+    plan = dx.suggest_pipeline(PATHS["utcmma"])
+    random = np.random.default_rng(0)
+    a = random.integers(-3, 4, (M, K)).astype(ml_dtypes.bfloat16)
+    b = random.integers(-3, 4, (N, K)).astype(ml_dtypes.bfloat16).T
+    device = EmulatedDevice(processors=3)
+    kernel = dx.compile(plan, kernel_source=source(plan, "", body))
+    try:
+        dx.Gemm(kernel, device)(a, b)
+    except EmulationError as error:
+        said = str(error)
+    else:
+        assert device.last is not None
+        said = " ".join(map(str, device.last.hazards))
+    assert says in said
+
+
+def test_shared_storage_calculator() -> None:
+    """The same sums on the device and on the host."""
+    parts = [[(16, 4, 10)] * 3, [(2, 2, 1), (4, 4, 1), (8, 8, 1)], [(128, 1000), (16, 4, 3)]]
+    plan = dx.suggest_pipeline(PATHS["utcmma"])
+    text = "\n".join(
+        f"static_assert(make_shared_storage_calculator(){''.join(f'.add{part}' for part in one)}.get() == {total});"
+        for one, total in zip(parts, (136, 16, 1020), strict=True)
+    )
+    assert [dx.shared_storage(*one) for one in parts] == [136, 16, 1020]
+    dx.compile(plan, kernel_source=source(plan, text + FUNCTOR))
 
 
 def test_a_fragment_of_more_than_128_registers_is_said() -> None:

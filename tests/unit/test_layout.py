@@ -187,3 +187,9 @@ def test_accumulator_tile(m, n, mma_m, blocks, columns, stages, chunk, run, shap
 )
 def test_shared_storage_rounds_up_then_adds(parts, total):
     assert shared_storage(*parts) == total
+
+
+@pytest.mark.parametrize("part", [(0, 4), (16, -1), (16, 4, -1)])
+def test_shared_storage_of_nonsense(part):
+    with pytest.raises(ValueError, match="part 2 is"):
+        shared_storage((16, 4), part)
