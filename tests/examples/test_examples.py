@@ -20,6 +20,12 @@ def test_example(example: Path) -> None:
     assert run.stdout
 
 
+def test_the_guide_shows_the_kernel_that_runs() -> None:
+    root = Path(__file__).parents[2]
+    (kernel,) = re.findall(r'KERNEL = r"""\n(.*?)"""', (root / "examples" / "own_kernel.py").read_text(), re.DOTALL)
+    assert f"```cpp\n{kernel}```" in (root / "docs" / "device-library.md").read_text(encoding="utf-8")
+
+
 def test_there_are_examples() -> None:
     assert EXAMPLES
 
