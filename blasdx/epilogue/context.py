@@ -11,7 +11,7 @@ from blasdx.elements import Element
 from blasdx.epilogue import tree
 from blasdx.epilogue.functions import CASTS, FUNCTIONS
 from blasdx.epilogue.tree import ACCUMULATOR, BETA, SOURCE, Binary, Call, Name, Negative, Node, Number
-from blasdx.epilogue.value import ArrayOperand, Epilogue, is_rough
+from blasdx.epilogue.value import DEFAULT, ArrayOperand, Epilogue, is_rough
 
 BITS = {
     "f32": "float",
@@ -35,6 +35,8 @@ class EpilogueContext(BaseModel):
     Attributes
     ----------
     expression : str
+    plain : bool
+        Whether it is alpha * acc + beta * c.
     value : {"float", "double"}
         What is computed in: double holds every 32-bit integer.
     reads_c : bool
@@ -53,6 +55,7 @@ class EpilogueContext(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     expression: str
+    plain: bool
     value: str
     reads_c: bool
     scales_c: bool
@@ -70,6 +73,7 @@ class EpilogueContext(BaseModel):
         spelling.arrays = {array.name: array for array in arrays}
         return cls(
             expression=epilogue.expression,
+            plain=epilogue == DEFAULT,
             value=spelling.value,
             reads_c=epilogue.reads_c and not fetched,
             scales_c=epilogue.scales_c,

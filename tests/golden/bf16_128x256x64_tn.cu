@@ -497,6 +497,8 @@ struct MemoryTile {
   u32 batch = 0;
 
   __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  // How many elements of a row, from one on, lie inside.
+  __device__ u32 inside(Index at) const { return holds(at) ? columns - (column + at.column) : 0; }
   __device__ T* operator[](Index at) const {
     return data + batch * batch_stride + (row + at.row) * ld + (column + at.column);
   }
@@ -540,7 +542,8 @@ template <typename T>
 __device__ __forceinline__ void read_run(const MemoryTile<T>& tile, Index at, bool vectors, Value (&run)[kRun]) {
   alignas(16) u32 words[kRun / kPerWord] = {};
   const T* line = tile[at];
-  if (vectors && tile.holds({at.row, at.column + kRun - 1})) {
+  const u32 inside = tile.inside(at);
+  if (vectors && inside >= kRun) {
 #pragma unroll
     for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
       reinterpret_cast<Vector&>(words[i]) = reinterpret_cast<const Vector&>(line[i * kPerWord]);
@@ -548,7 +551,7 @@ __device__ __forceinline__ void read_run(const MemoryTile<T>& tile, Index at, bo
   } else {
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
-      if (tile.holds({at.row, at.column + i})) {
+      if (i < inside) {
         words[i / kPerWord] |= static_cast<u32>(line[i]) << i % kPerWord * 8 * sizeof(T);
       }
     }
@@ -568,7 +571,8 @@ __device__ __forceinline__ void write_run(const MemoryTile<T>& tile, Index at, b
     words[i / kPerWord] = pack(run + i);
   }
   T* line = tile[at];
-  if (vectors && tile.holds({at.row, at.column + kRun - 1})) {
+  const u32 inside = tile.inside(at);
+  if (vectors && inside >= kRun) {
 #pragma unroll
     for (u32 i = 0; i < kRun / kPerWord; i += kVectorWords) {
       reinterpret_cast<Vector&>(line[i * kPerWord]) = reinterpret_cast<const Vector&>(words[i]);
@@ -576,7 +580,7 @@ __device__ __forceinline__ void write_run(const MemoryTile<T>& tile, Index at, b
   } else {
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
-      if (tile.holds({at.row, at.column + i})) {
+      if (i < inside) {
         line[i] = static_cast<T>(words[i / kPerWord] >> i % kPerWord * 8 * sizeof(T));
       }
     }
@@ -601,11 +605,14 @@ class Accumulator {
     const bool vectors = is_vectorizable(out) && (!reads_c || is_vectorizable(c));
     consume<false>([&](Value (&run)[kRun], u32 first) {
       const Index at = map_fragment_index(first);
-      Value old[kRun] = {};
       if (reads_c) {
+        Value old[kRun];
         read_run(c, at, vectors, old);
+        f(run, old, at.row, at.column);
+      } else {
+        const Value none[kRun] = {};
+        f(run, none, at.row, at.column);
       }
-      f(run, old, at.row, at.column);
       write_run(out, at, vectors, run);
     });
   }
@@ -761,6 +768,9 @@ struct Epilogue {
   // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
   // `c` is what C holds there, zeros where beta is zero.
   __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+    if (problem.alpha == 1 && problem.beta == 0) {
+      return;  // A * B as it is
+    }
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
       value[i] = problem.alpha * value[i] + problem.beta * c[i];

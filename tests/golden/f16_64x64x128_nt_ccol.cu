@@ -494,6 +494,8 @@ struct MemoryTile {
   u32 batch = 0;
 
   __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  // How many elements of a row, from one on, lie inside.
+  __device__ u32 inside(Index at) const { return holds(at) ? columns - (column + at.column) : 0; }
   __device__ T* operator[](Index at) const {
     return data + batch * batch_stride + (column + at.column) * ld + (row + at.row);
   }
@@ -530,14 +532,17 @@ __device__ bool is_vectorizable(const MemoryTile<T>&) { return false; }
 // Reads kRun elements of one row, of which only those inside count.
 template <typename T>
 __device__ __forceinline__ void read_run(const MemoryTile<T>& tile, Index at, bool, Value (&run)[kRun]) {
+  const u32 inside = tile.inside(at);
+  const T* element = tile[at];
 #pragma unroll
   for (u32 i = 0; i < kRun; i += kPerWord) {
     u32 word = 0;
 #pragma unroll
     for (u32 j = 0; j < kPerWord; ++j) {
-      if (tile.holds({at.row, at.column + i + j})) {
-        word |= static_cast<u32>(*tile[{at.row, at.column + i + j}]) << j * 8 * sizeof(T);
+      if (i + j < inside) {
+        word |= static_cast<u32>(*element) << j * 8 * sizeof(T);
       }
+      element += tile.ld;
     }
     unpack(word, run + i);
   }
@@ -546,11 +551,14 @@ __device__ __forceinline__ void read_run(const MemoryTile<T>& tile, Index at, bo
 // Stores kRun elements of one row, and nothing outside.
 template <typename T>
 __device__ __forceinline__ void write_run(const MemoryTile<T>& tile, Index at, bool, const Value (&run)[kRun]) {
+  const u32 inside = tile.inside(at);
+  T* element = tile[at];
 #pragma unroll
   for (u32 i = 0; i < kRun; ++i) {
-    if (tile.holds({at.row, at.column + i})) {
-      *tile[{at.row, at.column + i}] = static_cast<T>(pack(run + i / kPerWord * kPerWord) >> i % kPerWord * 8 * sizeof(T));
+    if (i < inside) {
+      *element = static_cast<T>(pack(run + i / kPerWord * kPerWord) >> i % kPerWord * 8 * sizeof(T));
     }
+    element += tile.ld;
   }
 }
 // Consuming calls wait acc_full[acc], read the accumulator from tensor memory chunk by chunk and arrive on acc_empty[acc].
@@ -574,11 +582,14 @@ class Accumulator {
     const bool vectors = is_vectorizable(out) && (!reads_c || is_vectorizable(c));
     consume<false>([&](Value (&run)[kRun], u32 first) {
       const Index at = map_fragment_index(first);
-      Value old[kRun] = {};
       if (reads_c) {
+        Value old[kRun];
         read_run(c, at, vectors, old);
+        f(run, old, at.row, at.column);
+      } else {
+        const Value none[kRun] = {};
+        f(run, none, at.row, at.column);
       }
-      f(run, old, at.row, at.column);
       write_run(out, at, vectors, run);
     });
   }
@@ -734,6 +745,9 @@ struct Epilogue {
   // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
   // `c` is what C holds there, zeros where beta is zero.
   __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+    if (problem.alpha == 1 && problem.beta == 0) {
+      return;  // A * B as it is
+    }
 #pragma unroll
     for (u32 i = 0; i < kRun; ++i) {
       value[i] = problem.alpha * value[i] + problem.beta * c[i];
