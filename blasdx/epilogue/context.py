@@ -44,6 +44,10 @@ class EpilogueContext(BaseModel):
         is stored: the epilogue then reads it itself.
     scales_c : bool
         Whether C is read only where ``problem.beta`` is not zero.
+    columns : tuple of str
+        What is held of the vectors along the columns for a run: members of a struct.
+    fetches : tuple of str
+        Statements that load them, which can be done long before the sums are there.
     places : tuple of str
         Statements that load what the expression reads, for a run of kRun elements.
     inside : bool
@@ -59,6 +63,8 @@ class EpilogueContext(BaseModel):
     value: str
     reads_c: bool
     scales_c: bool
+    columns: tuple[str, ...]
+    fetches: tuple[str, ...]
     places: tuple[str, ...]
     inside: bool
     result: tuple[str, ...]
@@ -77,8 +83,10 @@ class EpilogueContext(BaseModel):
             value=spelling.value,
             reads_c=epilogue.reads_c and not fetched,
             scales_c=epilogue.scales_c,
+            columns=tuple(spelling.column(array) for array in arrays if array.axes == ("n",)),
+            fetches=tuple(spelling.fetch(array) for array in arrays if array.axes == ("n",)),
             places=tuple(line for array in arrays for line in spelling.load(array, c_row_major=c_row_major)),
-            inside=any("n" in array.axes for array in arrays),
+            inside=any(array.axes == ("m", "n") for array in arrays),
             result=tuple(textwrap.wrap(spelling.result(), _WIDTH, break_long_words=False)),
         )
 
@@ -103,6 +111,8 @@ class _Spelling:
         if isinstance(node, Name) and node.name not in self.arrays:
             return {ACCUMULATOR: "value[i]", SOURCE: "c[i]"}.get(node.name, f"problem.{node.name}")
         array = self.arrays[node.name]
+        if array.axes == ("n",):
+            return self.unpacked(self.held(array), array.element)
         return self.unpacked(f"{node.name}[i]", array.element) if "n" in array.axes else node.name
 
     def call(self, function: str, arguments: list[str]) -> str:
@@ -128,15 +138,30 @@ class _Spelling:
         elif array.axes == ("m",):
             element = self.unpacked(f"problem.{name}[{batch} + row * problem.{name}_step]", array.element)
             yield f"const Value {name} = row < problem.m ? {element} : {self.zero};"
-        elif array.axes == ("n",):
-            yield f"{kind} {name}[kRun];"
-            yield f"{fetch} + column * problem.{name}_step, problem.{name}_step, inside);"
-        else:
+        elif array.axes == ("m", "n"):
             ld = f"problem.{name}_ld"
             line = f"row * {ld} + column, 1" if c_row_major else f"column * {ld} + row, {ld}"
             unless = name == SOURCE and self.epilogue.scales_c
             yield f"{kind} {name}[kRun]{' = {}' if unless else ''};"
             yield f"{'if (problem.beta != 0) ' if unless else ''}{fetch} + {line}, inside);"
+
+    def column(self, array: ArrayOperand) -> str:
+        """A vector along the columns, as far as a run needs it; narrow elements stay in pairs until they are used."""
+        if array.element.itemsize == 4:
+            return f"{BITS[array.element.name]} {array.name}[kRun];"
+        return f"u{16 * array.element.itemsize} {array.name}[kRun / 2];"
+
+    def held(self, array: ArrayOperand) -> str:
+        if array.element.itemsize == 4:
+            return f"columns.{array.name}[i]"
+        bits = array.element.bits
+        return f"static_cast<{BITS[array.element.name]}>(columns.{array.name}[i / 2] >> i % 2 * {bits})"
+
+    def fetch(self, array: ArrayOperand) -> str:
+        name = array.name
+        how = "fetch_run" if array.element.itemsize == 4 else "fetch_pairs"
+        line = f"problem.{name} + at.batch * problem.{name}_batch + column * problem.{name}_step"
+        return f"{how}<kRunAdjacent, kRunStep>(columns.{name}, {line}, problem.{name}_step, inside);"
 
     def unpacked(self, bits: str, element: Element) -> str:
         """An element in memory as a number to compute with."""

@@ -43,7 +43,7 @@ FUNCTIONS = {
     for function in (
         Function("relu", ("x",), "relu", 1),
         Function("gelu", ("x",), "gelu", 25, "gelu_rough", 9),
-        Function("gelu_tanh", ("x",), "gelu_tanh", 21, "gelu_tanh_rough", 10),
+        Function("gelu_tanh", ("x",), "gelu_tanh", 21, "gelu_tanh_rough", 6),
         Function("silu", ("x",), "silu", 5),
         Function("sigmoid", ("x",), "sigmoid", 4),
         Function("tanh", ("x",), "tanhf", 15, "tanh_rough", 1),

@@ -26,3 +26,21 @@ __device__ __forceinline__ void fetch_run(T (&run)[kCount], const T* line, u64 s
     }
   }
 }
+
+// The same in pairs of narrow elements, the first of a pair in its lower half.
+template <u32 kAdjacent, u32 kStep, u32 kPairs, typename Pair, typename T>
+__device__ __forceinline__ void fetch_pairs(Pair (&pairs)[kPairs], const T* line, u64 step, u32 inside) {
+  static_assert(sizeof(Pair) == 2 * sizeof(T) && kAdjacent % 2 == 0);
+  constexpr u32 kEnd = (2 * kPairs / kAdjacent - 1) * kStep + kAdjacent;
+  if (step == 1 && inside >= kEnd && reinterpret_cast<u64>(line) % sizeof(Pair) == 0) {
+    fetch_run<kAdjacent / 2, kStep / 2>(pairs, reinterpret_cast<const Pair*>(line), 1, inside / 2);
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < kPairs; ++i) {
+      const u32 at = 2 * i / kAdjacent * kStep + 2 * i % kAdjacent;
+      const Pair low = at < inside ? line[at * step] : T(0);
+      const Pair high = at + 1 < inside ? line[(at + 1) * step] : T(0);
+      pairs[i] = low | high << 8 * sizeof(T);
+    }
+  }
+}

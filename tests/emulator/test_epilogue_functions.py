@@ -78,8 +78,7 @@ def test_what_rounds_or_chooses_is_exact_to_the_bit(name):
         ("gelu_tanh", "gelu_tanh(acc)", -1e38, lambda x: 0 * x, lambda x: 2.0**-22 * np.abs(x)),
         ("gelu_rough", "gelu(acc)", -5.5, lambda x: 0 * x + 2.0**-11, 0),
         ("gelu_rough", "gelu(acc)", -1e38, lambda x: 0 * x + 2.0**-11, 2.0**-20),
-        ("gelu_tanh_rough", "gelu_tanh(acc)", -5, lambda x: 0 * x + 2.0**-11, 0),
-        ("gelu_tanh_rough", "gelu_tanh(acc)", -1e38, lambda x: 0 * x + 2.0**-11, 2.0**-20),
+        ("gelu_tanh_rough", "gelu_tanh(acc)", -1e38, lambda x: 0 * x, lambda x: 2.0**-12 * np.abs(x)),
         ("tanh_rough", "tanh(acc)", -1e38, lambda x: 0 * x + 2.0**-11, 2.0**-126),
     ],
 )  # fmt: skip
@@ -94,7 +93,7 @@ def test_an_activation_keeps_the_error_that_it_states(name, expression, low, rel
 
 @pytest.mark.parametrize(("name", "above", "below"), [
     ("sigmoid", 1, 0), ("gelu", INFINITY, None), ("gelu_tanh", INFINITY, None), ("gelu_rough", INFINITY, 0),
-    ("gelu_tanh_rough", INFINITY, 0), ("silu", INFINITY, None), ("tanh_rough", 1, -1),
+    ("gelu_tanh_rough", INFINITY, None), ("silu", INFINITY, None), ("tanh_rough", 1, -1),
 ])  # fmt: skip
 def test_nan_and_infinities(name, above, below):
     got = results()[name]
