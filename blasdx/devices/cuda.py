@@ -207,7 +207,7 @@ class CudaDevice:
     # ---- running
 
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
-        """A new CuPy array that the stream may write at once.
+        """A new CuPy array that the stream may write at once, of bytes where the element is an 8-bit float.
 
         Raises
         ------
@@ -222,7 +222,8 @@ class CudaDevice:
             )
             raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
         with self._current(stream):
-            return result_array(self._cupy, shape, element, row_major=row_major)
+            dtype = np.uint8 if element.is_float and element.bits == 8 else element.numpy_dtype  # CuPy has no such floats
+            return result_array(self._cupy, shape, dtype, row_major=row_major)
 
     def zeros(self, size: int, *, queue: Any) -> tuple[int, Any]:
         """Device memory that the stream may use at once.

@@ -108,7 +108,7 @@ class EmulatedDevice:
 
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
         """A new NumPy array."""
-        return result_array(np, shape, element, row_major=row_major)
+        return result_array(np, shape, element.numpy_dtype, row_major=row_major)
 
     def zeros(self, size: int, *, queue: object) -> tuple[int, Any]:
         """Host memory, which is uploaded for each launch: what a kernel leaves there is gone behind it."""

@@ -108,10 +108,10 @@ class Launch:
         return replace(self, arguments=arguments, writes=moved(self.writes))
 
 
-def result_array(namespace: Any, shape: tuple[int, ...], element: Element, *, row_major: bool) -> Any:
+def result_array(namespace: Any, shape: tuple[int, ...], dtype: Any, *, row_major: bool) -> Any:
     """A new array in one order; its batches follow each other."""
     *batches, m, n = shape
-    new = namespace.empty((*batches, m, n) if row_major else (*batches, n, m), element.numpy_dtype)
+    new = namespace.empty((*batches, m, n) if row_major else (*batches, n, m), dtype)
     return new if row_major else new.swapaxes(-1, -2)
 
 

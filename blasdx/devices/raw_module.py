@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 def as_raw_module(kernel: CompiledKernel) -> Any:
     """What `CompiledKernel.as_raw_module` returns."""
-    cluster = kernel.source.plan.cluster
+    plan = kernel.source.plan
+    cluster = plan.cluster
+    if plan.oversized:
+        text = (
+            f"{kernel.entry} takes {plan.smem_total:,} B of shared memory, more than the {plan.smem_budget:,} B that "
+            "CuPy can ask for: the rest takes the oversized mode; call it through Gemm, or plan fewer stages or a smaller tile"
+        )
+        raise LaunchError(text)
     if cluster != (1, 1):
         text = (
             f"{kernel.entry} runs in clusters of {cluster[0]} x {cluster[1]} CTAs, and CuPy launches with "

@@ -136,7 +136,7 @@ def _working_registers(descriptor: Descriptor, groups: int, *, loads: bool) -> i
     the block's registers are shared out among many threads.
     """
     if groups > 4:
-        return 48
+        return 56
     if groups > 2:
         return 72
     if not descriptor.c_value_type.is_float:
@@ -175,7 +175,7 @@ def _divisors(number: int) -> list[int]:
 _MAX_CHUNKS = 24
 
 _MAX_UNROLLED = 64
-"""MMAs in a row beyond which ptxas runs out of registers for their descriptors; half where many threads share them."""
+"""MMAs in a row beyond which ptxas runs out of registers for their descriptors; fewer where many threads share them."""
 
 
 def _loses_bits(descriptor: Descriptor) -> bool:
@@ -249,6 +249,6 @@ def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
         k=mma_k,
         blocks=blocks,
         steps=steps,
-        unrolled=steps if steps * blocks <= _MAX_UNROLLED // (2 if accumulator.groups > 2 else 1) else 1,
+        unrolled=steps if steps * blocks <= _MAX_UNROLLED // max(accumulator.groups // 2, 1) else 1,
         mnemonic=_SASS_MNEMONIC.get(element.name, "IGMMA"),
     )
