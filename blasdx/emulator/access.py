@@ -154,6 +154,24 @@ def store(
     memory.store(address, mask, size, values, choose)
 
 
+def fill(w: Path, space: str, address: Value, size: Value, mask: int, line: int) -> None:
+    """st.bulk: `size` zero bytes of shared memory for each lane; addresses and sizes are multiples of 8."""
+    w.machine.events += 1
+    space, address, choose = _resolve(w, space, address, mask)
+    if space != "shared":
+        raise EmulationError(f"st.bulk writes shared memory, not {space} memory")
+    for lane in lanes_of(mask):
+        at, count = int(lane_value(address, lane)) & 0xFFFFFFFF, int(lane_value(size, lane))
+        if at % 8 or count % 8:
+            raise EmulationError(f"st.bulk of {count} bytes at {at:#x}; both have to be multiples of 8")
+        region = choose(at)
+        if at < region.start or at + count > region.stop:
+            raise region.outside(at, count)
+        if count:
+            note_shared(w, at, 1 << lane, count, True, line)
+            region.data[at - region.origin : at - region.origin + count] = 0
+
+
 def synchronise(w: Path, address: Value, mask: int, line: int, *, acquire: bool = False, release: bool = False) -> None:
     """Order through a flag in global memory, as far as the hazard monitor is concerned."""
     monitor = w.machine.monitor

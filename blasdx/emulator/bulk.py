@@ -13,8 +13,11 @@ from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.lanes import Value, lane_value, lanes_of
 from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.resident import Cta
+from blasdx.emulator.synchronisation import shared_address
 from blasdx.emulator.tensormap import TensorMap
 from blasdx.emulator.warp import Path
+
+Reduction = Callable[..., Value]
 
 
 def _varying(*values: Value) -> bool:
@@ -222,8 +225,11 @@ def bulk_load(
             _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line)
 
 
-def bulk_peer(w: Path, destination: Value, source: Value, size: Value, barrier: Value, mask: int, line: int) -> None:
-    """cp.async.bulk from shared memory to that of another CTA."""
+def bulk_peer(
+    w: Path, destination: Value, source: Value, size: Value, barrier: Value, reduction: Reduction | None, width: int,
+    mask: int, line: int,
+) -> None:  # fmt: skip
+    """cp.async.bulk and cp.reduce.async.bulk from shared memory to that of another CTA."""
     for lane in lanes_of(mask):
         start, count = int(lane_value(source, lane)), int(lane_value(size, lane))
         _check_bulk(start, int(lane_value(destination, lane)), count)
@@ -234,7 +240,7 @@ def bulk_peer(w: Path, destination: Value, source: Value, size: Value, barrier: 
         targets = _destinations(w, int(lane_value(destination, lane)), int(lane_value(barrier, lane)), False, None)
         cta, offset, bar_rank, bar_offset = targets[0]
         _inside(cta, offset, count)
-        _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line, source=(w.cta, start & 0xFFFFFF))
+        _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line, (w.cta, start & 0xFFFFFF), reduction, width)
 
 
 def _check_bulk(*values: int) -> None:
@@ -251,6 +257,8 @@ def _copy(
     barrier: tuple[int, int],
     line: int,
     source: tuple[Cta, int] | None = None,
+    reduction: Reduction | None = None,
+    width: int = 1,
 ) -> None:
     signal = w.cta.peer(barrier[0]).barrier(barrier[1])
     agent = _issue(w, "bulk-copy", line)
@@ -258,24 +266,30 @@ def _copy(
     if monitor is not None:
         span = (1 << count // 16) - 1
         monitor.use_barrier(w.warp.agent, signal.cta, signal.offset, line)
-        monitor.access(agent, "shared", cta.number, span << offset // 16, write=True, proxy="async", line=line)
+        found, mode = span << offset // 16, "atomic" if reduction else ""
+        monitor.access(agent, "shared", cta.number, found, write=True, proxy="async", line=line, mode=mode)
         if source is not None:
             from_cta, at = source
             monitor.access(agent, "shared", from_cta.number, span << at // 16, write=False, proxy="async", line=line)
 
+    write = _bulk_action(cta.shared.data[offset : offset + count], data, reduction, width)
+
     def action() -> None:
-        cta.shared.data[offset : offset + count] = data
+        write()
         completed(w, signal, count, agent)
 
     w.machine.submit("bulk-copy", action, f"cta {cta.number} tma", line)
 
 
 def bulk_store(
-    w: Path, destination: Value, source: Value, size: Value, reduction: Callable[..., Value] | None, width: int,
+    w: Path, destination: Value, source: Value, size: Value, reduction: Reduction | None, width: int, kept: Value,
     mask: int, line: int,
 ) -> None:  # fmt: skip
-    """cp.async.bulk and cp.reduce.async.bulk from shared to global memory, in a bulk group."""
-    for lane in _issuers(w, mask, destination, source, size):
+    """cp.async.bulk and cp.reduce.async.bulk from shared to global memory, in a bulk group.
+
+    Bit i of `kept` says whether byte i of each 16 bytes is written (.cp_mask).
+    """
+    for lane in _issuers(w, mask, destination, source, size, kept):
         target, start, count = (int(lane_value(v, lane)) for v in (destination, source, size))
         _check_bulk(target, start, count)
         _inside(w.cta, start & 0xFFFFFF, count)
@@ -288,16 +302,24 @@ def bulk_store(
             w.monitor.access(agent, "shared", w.cta.number, span, write=False, proxy="async", line=line)
         into = buffer.data[target - buffer.origin : target - buffer.origin + count]
         data = w.cta.shared.data[start & 0xFFFFFF : (start & 0xFFFFFF) + count]
-        operation = w.machine.submit(
-            "bulk-store", _bulk_store_action(into, data, reduction, width), f"cta {w.cta.number} tma", line
-        )
-        bulk_groups(w).add(1 << lane if _varying(destination, source, size) else mask, operation, agent)
+        bytes_ = int(lane_value(kept, lane))
+        action = _bulk_action(into, data, reduction, width, bytes_)
+        operation = w.machine.submit("bulk-store", action, f"cta {w.cta.number} tma", line)
+        bulk_groups(w).add(1 << lane if _varying(destination, source, size, kept) else mask, operation, agent)
 
 
-def _bulk_store_action(into: Any, data: Any, reduction: Callable[..., Value] | None, width: int) -> Callable[[], None]:
+def _bulk_action(
+    into: Any, data: Any, reduction: Reduction | None, width: int, kept: int = 0xFFFF
+) -> Callable[[], None]:
+    """Copy or reduce `data` into equally many bytes."""
+
     def action() -> None:
-        if reduction is None:
+        if reduction is None and kept == 0xFFFF:
             into[:] = data
+            return
+        if reduction is None:
+            chosen = [k for k in range(16) if kept >> k & 1]
+            into.reshape(-1, 16)[:, chosen] = data.reshape(-1, 16)[:, chosen]
             return
         kind = np.dtype(f"u{width}")
         for at in range(0, len(data), 32 * width):
@@ -310,8 +332,9 @@ def _bulk_store_action(into: Any, data: Any, reduction: Callable[..., Value] | N
 # -------------------------------------------------------------------------------------------- clusterlaunchcontrol
 
 
-def try_cancel(w: Path, address: Value, barrier: Value, multicast: bool, mask: int, line: int) -> None:
+def try_cancel(w: Path, address: Value, barrier: Value, generic: bool, multicast: bool, mask: int, line: int) -> None:
     """clusterlaunchcontrol.try_cancel: always answers that nothing was cancelled, which is legal at any time."""
+    address, barrier = (shared_address(v, generic, mask) for v in (address, barrier))
     for lane in lanes_of(mask):
         offset, bar_offset = (int(lane_value(v, lane)) & 0xFFFFFF for v in (address, barrier))
         for cta in w.cta.cluster.ctas if multicast else [w.cta]:

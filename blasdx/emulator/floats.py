@@ -21,6 +21,13 @@ Operation = Callable[..., Value]
 FLOAT_BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32}
 _CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}
 _ONE32 = np.array([0x7FFFFFFF], np.uint32)
+_EXPONENT_AND_SIGN: dict[str, tuple[Any, Any]] = {
+    "f16": (np.uint16(0x7C00), np.uint16(0x8000)),
+    "bf16": (np.uint16(0x7F80), np.uint16(0x8000)),
+    "f32": (np.uint32(0x7F800000), np.uint32(0x80000000)),
+    "tf32": (np.uint32(0x7F800000), np.uint32(0x80000000)),
+    "f64": (np.uint64(0x7FF0000000000000), np.uint64(0x8000000000000000)),
+}
 
 
 def widen(bits: Array, kind: str) -> Array:
@@ -123,11 +130,9 @@ def _drop_bits(bits: Array, drop: int, mode: str) -> Array:
 
 
 def flush(bits: Array, kind: str) -> Array:
-    """Subnormals to zero of the same sign (f32 `.ftz`)."""
-    if kind != "f32":
-        return bits
-    tiny = (bits & np.uint32(0x7F800000)) == 0
-    return np.where(tiny, bits & np.uint32(0x80000000), bits)
+    """Subnormals to zero of the same sign (`.ftz`)."""
+    exponent, sign = _EXPONENT_AND_SIGN[kind]
+    return np.where((bits & exponent) == 0, bits & sign, bits)
 
 
 def _saturate(value: Array) -> Array:
@@ -269,6 +274,19 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 
 
 @cache
+def gross(name: str) -> Operation:
+    """rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64: from the upper 32 bits of the operand to those of the result."""
+    upper = np.uint64(0xFFFFFFFF00000000)
+
+    @lanewise(64)
+    def operation(a: Array) -> Array:
+        value = np.asarray(_UNARY[name](flush(a & upper, "f64").view(np.float64)))
+        return flush(value.view(np.uint64) & upper, "f64")
+
+    return operation
+
+
+@cache
 def unary(name: str, kind: str, mode: str = "rn", ftz: bool = False) -> Operation:
     """Functions of one argument, evaluated in float64 and rounded: within the bounds PTX gives for `.approx`."""
     read, finish = _inputs(kind, ftz), _finish(kind, mode, ftz, False, False)
@@ -337,10 +355,18 @@ def compare(kind: str, relation: str, ftz: bool = False) -> Operation:
 
 
 @cache
-def sign_operation(name: str, kind: str) -> Operation:
+def sign_operation(name: str, kind: str, ftz: bool = False) -> Operation:
     """neg and abs are changes of the sign bit; copysign(a, b) gives b the sign of a."""
     bits = FLOAT_BITS[kind]
     sign = 1 << (bits - 1)
+    if ftz:
+
+        @lanewise(bits)
+        def flushed(a: Array) -> Array:
+            return plain(flush(a, kind))
+
+        plain = sign_operation(name, kind)
+        return flushed
 
     def operation(a: Value, b: Value = 0) -> Value:
         if name == "neg":

@@ -50,6 +50,7 @@ class InstructionDescriptor:
     scale: str  # element type of the block scales, "" without
     a_scale_id: int
     b_scale_id: int
+    most_shift: int = 0  # columns that .ws may skip at the start of B
 
     @property
     def dense_4bit(self) -> bool:
@@ -126,6 +127,7 @@ def decode_instruction(
         scale=_scale_type(field, kind) if scaled else "",
         a_scale_id=field(29, 30) if scaled else 0,
         b_scale_id=field(4, 5) if scaled else 0,
+        most_shift=0 if scaled else (0, 8, 16, 32)[field(30, 31)],
     )
     _check_flags(field, desc, scale_vector)
     _check_shape(field, desc, cta_group, ws)
@@ -149,8 +151,6 @@ def _depth(field: _Bits, scaled: bool) -> int:
         if field(31) and not rubin:
             raise field.refuse("bit 31", 1, "0 (K = 64 exists on sm_107 only)")
         return base << field(31)
-    if field(30, 31):
-        raise field.refuse("maximum shift (bits 30-31)", field(30, 31), "0: shifted B is not emulated")
     if field(29) and not (rubin and field.kind == "f8f6f4"):
         raise field.refuse("bit 29", 1, "0 (reserved)")
     if field(23):
@@ -191,6 +191,8 @@ def _check_shape(field: _Bits, desc: InstructionDescriptor, cta_group: int, ws: 
         small = 128 if desc.scale else 64
         ms = (small, 128) if cta_group == 1 else (128, 256)
         legal = _columns(desc, cta_group)
+        if desc.most_shift:
+            raise field.refuse("maximum shift (bits 30-31)", field(30, 31), "0 (only .ws shifts B)")
     if desc.m not in ms:
         raise field.refuse("M", desc.m, f"one of {sorted(set(ms))} for cta_group::{cta_group}{'.ws' * ws}")
     if desc.n not in legal:

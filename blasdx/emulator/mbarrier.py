@@ -43,6 +43,11 @@ class Barrier:
         """The phase being filled, as a key for the hazard monitor."""
         return ("mbarrier", self.cta, self.offset, self.phase)
 
+    @property
+    def state(self) -> int:
+        """The token that an arrival returns: completed phases, and above them the arrivals pending before it."""
+        return self.phase | self.pending << 32
+
     def done(self, parity: int) -> bool:
         """Whether the phase with this parity has completed."""
         return self.phase & 1 != parity

@@ -231,19 +231,19 @@ def _used(w: Path, barrier: Barrier, line: int) -> None:
 
 
 def arrive(w: Path, address: Value, generic: bool, count: Value, tx: Value, drop: bool, mask: int, line: int) -> Value:
-    """mbarrier.arrive{.expect_tx}, arrive_drop; the state token is the number of completed phases."""
+    """mbarrier.arrive{.expect_tx}, arrive_drop; returns the state token."""
     address = shared_address(address, generic, mask)
     state = 0
     uniform = all(v.__class__ is not np.ndarray for v in (address, count, tx))
     if uniform:
         barrier = barrier_at(w, address)
-        state = barrier.phase
+        state = barrier.state
         lanes = mask.bit_count()
         _arrive(w, barrier, count * lanes, tx * lanes, drop, line)
         return state
     for lane in lanes_of(mask):
         barrier = barrier_at(w, int(lane_value(address, lane)))
-        state = barrier.phase
+        state = barrier.state
         _arrive(w, barrier, int(lane_value(count, lane)), int(lane_value(tx, lane)), drop, line)
     return state
 
@@ -300,7 +300,7 @@ def _over(w: Path, address: int, wanted: int, parity: bool, line: int) -> bool:
             raise EmulationError(f"phase parity {wanted}; 0 or 1 is needed")
         over = barrier.done(wanted)
     else:
-        over = barrier.phase > wanted
+        over = barrier.phase > wanted & 0xFFFFFFFF
     if over and w.monitor is not None:
         w.monitor.use_barrier(w.warp.agent, barrier.cta, barrier.offset, line)
         if barrier.phase:

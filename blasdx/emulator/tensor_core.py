@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blasdx.emulator import matrix, tensor_memory
-from blasdx.emulator.errors import DecodeError, EmulationError
+from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instruction import InstructionDescriptor, check_operand, decode_instruction
 from blasdx.emulator.lanes import Value, lane_value, lanes_of
 from blasdx.emulator.numerics import Factor, arithmetic, multiply
 from blasdx.emulator.resident import Cta
 from blasdx.emulator.synchronisation import barrier_at, one, shared_address
 from blasdx.emulator.warp import Path, Wait
+from blasdx.emulator.zero_columns import decode_zero_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,17 +108,6 @@ def check_allocated(cta: Cta, column: int, columns: int, what: str) -> None:
 # ---------------------------------------------------------------------------------------------------- mma
 
 
-def zero_columns(w: Path, descriptor: Value, mask: int) -> None:
-    """The zero-column mask of tcgen05.mma.ws: only the one that keeps all columns."""
-    for lane in lanes_of(mask):
-        if bits := int(lane_value(descriptor, lane)):
-            raise DecodeError(
-                f"tcgen05.mma.ws with zero-column mask {bits:#x}: only 0 (keep all columns) is emulated, because which "
-                "columns the spans of the descriptor name is not established"
-            )
-    del w
-
-
 @dataclass(frozen=True)
 class MmaForm:
     """The static part of a tcgen05.mma instruction."""
@@ -141,12 +131,13 @@ def mma(
     scales: tuple[Value, Value] | None,
     disabled: Sequence[Value],
     accumulate: Value,
+    zero_columns: Value,
     mask: int,
     line: int,
 ) -> None:
     """tcgen05.mma: one operation for each executing thread."""
     for lane in lanes_of(mask):
-        pick = [int(lane_value(v, lane)) for v in (d, a, b, idesc)]
+        pick = [int(lane_value(v, lane)) for v in (d, a, b, idesc, zero_columns)]
         factors = None if scales is None else tuple(int(lane_value(s, lane)) for s in scales)
         off = sum(int(lane_value(v, lane)) << 32 * k for k, v in enumerate(disabled))
         _mma(w, form, pick, factors, off, bool(lane_value(accumulate, lane)), line)
@@ -161,7 +152,7 @@ def _mma(
     accumulate: bool,
     line: int,
 ) -> None:
-    d, a, b, bits = operands
+    d, a, b, bits, zeros = operands
     group = form.group
     _group(w.cta, group)
     desc = decode_instruction(bits, form.kind, form.target, cta_group=group, ws=form.ws, scale_vector=form.scale_vector)
@@ -171,7 +162,9 @@ def _mma(
     rows, columns = desc.m // group, desc.n // group
     b_desc = matrix.decode_shared(b, form.target)
     check_operand(desc, b_desc, mn_major=desc.b_mn_major, name="B")
-    b_where = matrix.operand(b_desc, desc.b_mn_major, columns, desc.k, desc.shared_bits)
+    masked = decode_zero_columns(zeros, desc.m, desc.n, desc.most_shift)
+    skipped = -(-masked.shift // 16) * 16 if desc.b_mn_major else masked.shift  # MN-major tiles have whole units
+    b_where = matrix.operand(b_desc, desc.b_mn_major, columns + skipped, desc.k, desc.shared_bits)
     a_where: matrix.Operand | None = None
     if not form.a_in_tensor_memory:
         a_desc = matrix.decode_shared(a, form.target)
@@ -186,12 +179,16 @@ def _mma(
     def action() -> None:
         b_codes = [_shared_codes(cta, b_where, desc, desc.b) for cta in ctas]
         b_all = b_codes[0] if len(b_codes) == 1 else np.concatenate(b_codes)
+        if zeros:
+            b_all = masked.apply(b_all, desc.n)
         for index, cta in enumerate(ctas):
             memory = cta.tensor_memory
             if a_where is None:
                 a_lane, a_column = tensor_memory.split(a)
                 del a_lane
                 a_codes = tensor_memory.read_a(memory, where, a_column, desc.k, desc.shared_bits)
+                if desc.a == "e2m1" and not desc.dense_4bit:
+                    a_codes = a_codes >> 2 & 15  # in bits 2 to 5 of its byte, as tcgen05.cp unpacks it
             else:
                 a_codes = _shared_codes(cta, a_where, desc, desc.a)
             a_scales = b_scales = None
@@ -306,7 +303,8 @@ def copy(
     _group(w.cta, group)
     rows, size = tensor_memory.copy_shape(shape)
     for lane in lanes_of(mask):
-        column = int(lane_value(d, lane)) & COLUMN_MASK
+        first, column = tensor_memory.split(int(lane_value(d, lane)))
+        tensor_memory.check_copy_lane(shape, first)
         desc = matrix.decode_shared(int(lane_value(s, lane)), target)
         where = matrix.operand(desc, False, rows, size, 8)
         ctas = pair_of(w, group)
@@ -318,39 +316,45 @@ def copy(
                 w.monitor.access(agent, "shared", cta.number, where.mask, write=False, proxy="async", line=line)
                 found = tensor_memory.mask_of(0xFF, column, size // 4)
                 w.monitor.access(agent, "tensor", cta.number, found, write=True, proxy="tensor", line=line)
-        _submit_copy(w, ctas, where, shape, column, source_bits, line)
+        _submit_copy(w, ctas, where, shape, (first, column), source_bits, line)
 
 
 def _submit_copy(
-    w: Path, ctas: list[Cta], where: matrix.Operand, shape: str, column: int, source_bits: int, line: int
+    w: Path, ctas: list[Cta], where: matrix.Operand, shape: str, to: tuple[int, int], source_bits: int, line: int
 ) -> None:
     def action() -> None:
         for cta in ctas:
             data = np.ascontiguousarray(matrix.read(cta.shared16, where))
             if source_bits != 8:
                 data = matrix.unpack_padded(data, source_bits)
-            tensor_memory.copy(cta.tensor_memory, shape, column, data)
+            if source_bits == 4:
+                data = data << 2  # the container of e2m1 has it in bits 2 to 5
+            tensor_memory.copy(cta.tensor_memory, shape, to, data)
 
     w.machine.submit("cp", action, f"cta {w.cta.number} tensor core", line, _stream(w))
 
 
 def shift(w: Path, group: int, address: Value, mask: int, line: int) -> None:
-    """tcgen05.shift.down: rows move down by one lane, 32 bytes wide; the last lane keeps its contents."""
+    """tcgen05.shift.down: in each quarter, rows move down by one lane, 32 bytes wide; the last lane keeps its contents.
+
+    The shape 31x256b (PTX ISA 9.7.16.2.3) is that of a quarter, whose last row a cp of 4x256b then replaces.
+    """
     _group(w.cta, group)
     for lane in lanes_of(mask):
         first, column = tensor_memory.split(int(lane_value(address, lane)))
-        if first % 32:
-            raise EmulationError(f"tcgen05.shift at lane {first}; a multiple of 32 is needed")
+        if first:
+            raise EmulationError(f"tcgen05.shift at lane {first}: only lane 0, that is all quarters, is emulated")
         ctas = pair_of(w, group)
         if w.monitor is not None:
             agent = w.monitor.issue(w.warp.agent, "shift", line, stream=_stream(w))
-            found = tensor_memory.mask_of(0xFF & ~((1 << first // 16) - 1), column, 8)
+            found = tensor_memory.mask_of(0xFF, column, 8)
             for cta in ctas:
                 w.monitor.access(agent, "tensor", cta.number, found, write=True, proxy="tensor", line=line)
 
-        def action(ctas: list[Cta] = ctas, first: int = first, column: int = column) -> None:
+        def action(ctas: list[Cta] = ctas, column: int = column) -> None:
             for cta in ctas:
-                block = cta.tensor_memory[first:, column : column + 8]
-                block[:-1] = block[1:].copy()
+                quarters = cta.tensor_memory[:, column : column + 8].reshape(4, 32, 8)
+                quarters[:, :-1] = quarters[:, 1:].copy()
+                cta.tensor_memory[:, column : column + 8] = quarters.reshape(128, 8)
 
         w.machine.submit("shift", action, f"cta {w.cta.number} tensor core", line, _stream(w))

@@ -353,6 +353,8 @@ _COPIES: dict[str, tuple[int, int, tuple[tuple[slice, slice], ...]]] = {
         ),
     ),
     "32x128b.warpx4": (32, 16, tuple((slice(0, 32), slice(q * 32, q * 32 + 32)) for q in range(4))),
+    # One row for each quarter: what tcgen05.shift leaves to be filled.
+    "4x256b": (4, 32, ((slice(0, 4), slice(0, 128, 32)),)),
 }
 
 
@@ -362,7 +364,7 @@ def copy_shape(shape: str) -> tuple[int, int]:
     Raises
     ------
     DecodeError
-        For a shape whose destination map is not established (4x256b).
+        For an unknown shape.
     """
     if shape not in _COPIES:
         raise DecodeError(f"tcgen05.cp shape {shape!r} is not emulated; known: {', '.join(_COPIES)}")
@@ -370,10 +372,24 @@ def copy_shape(shape: str) -> tuple[int, int]:
     return rows, size
 
 
-def copy(memory: Words, shape: str, column: int, rows: NDArray[np.uint8]) -> None:
-    """Write (rows, bytes) of shared memory to the lanes and columns of ``tcgen05.cp.SHAPE``."""
+def check_copy_lane(shape: str, lane: int) -> None:
+    """Refuse a lane in the address of a copy that has no meaning for its shape.
+
+    Raises
+    ------
+    DecodeError
+        4x256b may start at any lane of the first quarter, every other shape at lane 0.
+    """
+    most = 31 if shape == "4x256b" else 0
+    if lane > most:
+        raise DecodeError(f"tcgen05.cp.{shape} to lane {lane}; {'0 to 31 are' if most else '0 is'} legal")
+
+
+def copy(memory: Words, shape: str, to: tuple[int, int], rows: NDArray[np.uint8]) -> None:
+    """Write (rows, bytes) of shared memory to the lanes and columns of ``tcgen05.cp.SHAPE``; `to` is (lane, column)."""
+    lane, column = to
     _, size, moves = _COPIES[shape]
     _check_columns("tcgen05.cp", column, size // 4)
     words = np.ascontiguousarray(rows).view(np.uint32)
     for source, lanes in moves:
-        memory[lanes, column : column + size // 4] = words[source]
+        memory[lane:][lanes, column : column + size // 4] = words[source]

@@ -237,6 +237,7 @@ def test_shapes_that_do_not_exist(memory: tm.Words) -> None:
         ("64x128b.warpx2::02_13", 64, 16, lambda r: [r, r + 64]),
         ("64x128b.warpx2::01_23", 64, 16, lambda r: [r % 32 + 64 * (r // 32), r % 32 + 64 * (r // 32) + 32]),
         ("32x128b.warpx4", 32, 16, lambda r: [r, r + 32, r + 64, r + 96]),
+        ("4x256b", 4, 32, lambda r: [32 * r]),
     ],
 )
 def test_copies(memory: tm.Words, shape: str, rows: int, size: int, lanes_of: Callable[[int], list[int]]) -> None:
@@ -246,10 +247,14 @@ def test_copies(memory: tm.Words, shape: str, rows: int, size: int, lanes_of: Ca
     for r in range(rows):
         for lane in lanes_of(r):
             expected[lane, 20 : 20 + size // 4] = np.frombuffer(data[r].tobytes(), np.uint32)
-    tm.copy(memory, shape, 20, data)
+    tm.copy(memory, shape, (0, 20), data)
     assert np.array_equal(memory, expected)
 
 
-def test_a_copy_shape_without_a_known_map_is_refused() -> None:
-    with pytest.raises(DecodeError, match="4x256b"):
-        tm.copy_shape("4x256b")
+def test_unknown_copy_shapes_and_lanes_are_refused() -> None:
+    with pytest.raises(DecodeError, match="64x128b"):
+        tm.copy_shape("64x128b")
+    tm.check_copy_lane("4x256b", 31)
+    for shape, lane in (("4x256b", 32), ("128x256b", 1)):
+        with pytest.raises(DecodeError, match=f"lane {lane}"):
+            tm.check_copy_lane(shape, lane)

@@ -79,6 +79,9 @@ def _mbarrier(w: Writer, i: Instruction) -> None:
             w.effect(w.call(rt.complete, "w", address(w, bar_, space), generic, w.read(count, 32), "$m", line))
         case "arrive" | "arrive_drop":
             _arrive(w, i, operation == "arrive_drop", extra, space, generic)
+        case "pending_count" if not extra:
+            d, state = w.operands(2)
+            w.write(d, f"zero_extend({w.read(state, 64)} >> 32, 32, 32)", 32)
         case "test_wait" | "try_wait" if extra <= {"parity"}:
             d, bar_, wanted, *_ = w.operands(3, 4)
             bits = 32 if "parity" in extra else 64

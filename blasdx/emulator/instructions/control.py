@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from blasdx.emulator import collective as rt
-from blasdx.emulator import floats
+from blasdx.emulator import conversions, floats
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair, Reg, Sink
 from blasdx.emulator.translate import Emitter, Writer
 from blasdx.emulator.windows import GENERIC
@@ -15,6 +15,9 @@ _RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">
 _FLOAT_RELATIONS = frozenset(
     ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
 )
+# What set writes for true; of a pair, both halves.
+_TRUE = {"u16": 0xFFFF, "s16": 0xFFFF, "u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000, "f16": 0x3C00,
+         "bf16": 0x3F80, "f16x2": 0x3C003C00, "bf16x2": 0x3F803F80}  # fmt: skip
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 
 
@@ -67,13 +70,22 @@ def _set(w: Writer, i: Instruction) -> None:
     ftz = "ftz" in middle
     boolean = [m for m in middle if m != "ftz"]
     d, a, b, *c = w.operands(3, 4)
-    if len(boolean) != len(c) or any(m not in _BOOLEAN for m in boolean) or target_kind not in ("u32", "s32", "f32"):
+    if len(boolean) != len(c) or any(m not in _BOOLEAN for m in boolean) or target_kind not in _TRUE:
         raise w.refuse()
-    result = _comparison(w, relation, kind, ftz, a, b)
-    if boolean:
-        result = f"({result} {_BOOLEAN[boolean[0]]} {w.read(c[0], 1)})"
-    true = 0x3F800000 if target_kind == "f32" else 0xFFFFFFFF
-    w.write(d, f"select({result}, {true}, 0, 32)", 32)
+    extra = f" {_BOOLEAN[boolean[0]]} {w.read(c[0], 1)}" if boolean else ""
+    true = _TRUE[target_kind]
+    if kind in ("f16x2", "bf16x2"):
+        if TYPE_BITS[target_kind] != 32 or target_kind == "f32":
+            raise w.refuse()
+        function = floats.packed(floats.compare(kind.removesuffix("x2"), relation, ftz), kind.removesuffix("x2"))
+        both = w.temp(w.call(function, w.read(a, 32), w.read(b, 32)))
+        low, high = (f"select(({both}[{k}]{extra}), {true & 0xFFFF}, 0, 16)" for k in range(2))
+        w.write(d, w.call(conversions.pack, low, high, "16"), 32)
+        return
+    if target_kind.endswith("x2"):
+        raise w.refuse()
+    bits = TYPE_BITS[target_kind]
+    w.write(d, f"select(({_comparison(w, relation, kind, ftz, a, b)}{extra}), {true}, 0, {bits})", bits)
 
 
 def _selp(w: Writer, i: Instruction) -> None:

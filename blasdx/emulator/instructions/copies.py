@@ -128,22 +128,24 @@ def _list(w: Writer, operands: tuple[Operand, ...]) -> str:
 
 def _bulk(w: Writer, i: Instruction) -> None:
     known = {"async", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes", "bulk_group",
-             "multicast::cluster"} | _EVICTION  # fmt: skip
+             "multicast::cluster", "cp_mask"} | _EVICTION  # fmt: skip
     if set(i.mods) - known:
         raise w.refuse()
     direction = _direction(w, i)
     if direction == "store":
-        target, source, size, *_ = i.operands
+        target, source, size, *rest = i.operands
+        kept = w.read(rest[-1], 16) if "cp_mask" in i.mods else "0xFFFF"
         w.effect(w.call(rt.bulk_store, "w", address(w, target, "global"), address(w, source, "shared"),
-                        w.read(size, 32), "None", "1", "$m", str(i.line)))  # fmt: skip
+                        w.read(size, 32), "None", "1", kept, "$m", str(i.line)))  # fmt: skip
         return
+    if "cp_mask" in i.mods:
+        raise w.refuse()
     target, source, size, barrier, *extra = i.operands
     cast = w.read(extra[0], 16) if "multicast::cluster" in i.mods else "None"
     into, signal = address(w, target, "shared"), address(w, barrier, "shared")
     if direction == "peer":
-        w.effect(
-            w.call(rt.bulk_peer, "w", into, address(w, source, "shared"), w.read(size, 32), signal, "$m", str(i.line))
-        )
+        w.effect(w.call(rt.bulk_peer, "w", into, address(w, source, "shared"), w.read(size, 32), signal, "None", "1",
+                        "$m", str(i.line)))  # fmt: skip
     else:
         w.effect(w.call(rt.bulk_load, "w", into, address(w, source, "global"), w.read(size, 32), signal, cast, "$m",
                         str(i.line)))  # fmt: skip
@@ -153,6 +155,9 @@ def _reduce(w: Writer, i: Instruction) -> None:
     name = next((m for m in i.mods if m in _REDUCTIONS), "")
     known = {"reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "global", "shared::cta", "bulk_group",
              "tile", "noftz", name} | _EVICTION  # fmt: skip
+    if name and _direction(w, i) == "peer":
+        _reduce_peer(w, i, name)
+        return
     if not name or _direction(w, i) != "store":
         raise w.refuse()
     if "tensor" in i.mods:
@@ -169,7 +174,19 @@ def _reduce(w: Writer, i: Instruction) -> None:
     target, source, size, *_ = i.operands
     function = _reduction(w, name, kind)
     w.effect(w.call(rt.bulk_store, "w", address(w, target, "global"), address(w, source, "shared"), w.read(size, 32),
-                    w.bind(function), str(TYPE_BITS[kind] // 8), "$m", str(i.line)))  # fmt: skip
+                    w.bind(function), str(TYPE_BITS[kind] // 8), "0xFFFF", "$m", str(i.line)))  # fmt: skip
+
+
+def _reduce_peer(w: Writer, i: Instruction, name: str) -> None:
+    """To shared memory of the cluster: integers only, signalled on an mbarrier."""
+    kind = i.mods[-1]
+    known = {"reduce", "async", "bulk", "shared::cluster", "shared::cta", "mbarrier::complete_tx::bytes", name}
+    if set(i.mods[:-1]) - known or kind not in ("s32", "u32", "b32", "u64", "s64", "b64"):
+        raise w.refuse()
+    target, source, size, barrier = w.operands(4)
+    w.effect(w.call(rt.bulk_peer, "w", address(w, target, "shared"), address(w, source, "shared"), w.read(size, 32),
+                    address(w, barrier, "shared"), w.bind(_reduction(w, name, kind)), str(TYPE_BITS[kind] // 8), "$m",
+                    str(i.line)))  # fmt: skip
 
 
 def _reduction(w: Writer, name: str, kind: str) -> integers.Operation:
@@ -197,11 +214,9 @@ def _launch_control(w: Writer, i: Instruction) -> None:
     if mods[0] == "try_cancel":
         target, barrier = w.operands(2)
         space = space_of(w, mods)
-        if space != "shared":
-            raise w.refuse("generic addresses")
         multicast = "multicast::cluster::all" in mods
-        w.effect(w.call(rt.try_cancel, "w", address(w, target, "shared"), address(w, barrier, "shared"), str(multicast),
-                        "$m", str(i.line)))  # fmt: skip
+        w.effect(w.call(rt.try_cancel, "w", address(w, target, space), address(w, barrier, space),
+                        str(space == "generic"), str(multicast), "$m", str(i.line)))  # fmt: skip
     elif mods[:2] == ("query_cancel", "is_canceled"):
         # The answer is 16 zero bytes when nothing was cancelled, which is the only answer given here.
         d, source = w.operands(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blasdx.emulator import directed
+from blasdx.emulator import conversions, directed
 from blasdx.emulator import floats as rt
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand
 from blasdx.emulator.translate import Emitter, Writer
@@ -38,9 +38,6 @@ def _form(w: Writer, i: Instruction) -> Form:
     element = kind.removesuffix("x2")
     if element == "f64" and mods & {"ftz", "sat"}:
         raise w.refuse(".ftz or .sat on f64")
-    # .ftz on f16 flushes subnormals of that format; no code generator emits it, so it is refused rather than guessed.
-    if "ftz" in mods and element != "f32":
-        raise w.refuse(".ftz on 16-bit floats")
     return Form(element, packed, TYPE_BITS[kind], mode, "ftz" in mods, "sat" in mods, "relu" in mods, rest)
 
 
@@ -55,7 +52,32 @@ def _plain(w: Writer, f: Form, *allowed: str) -> None:
         raise w.refuse(f"qualifier .{min(f.rest)}")
 
 
+def _mixed(w: Writer, i: Instruction) -> None:
+    """add, sub and fma of f32 with operands of 16 bits, which are widened first (sm_100 and later)."""
+    *mods, _, narrow = i.mods
+    f = _form(w, Instruction(i.base, (*mods, "f32"), i.operands, i.guard, i.line, i.source))
+    _plain(w, f)
+    if f.ftz or f.relu:
+        raise w.refuse()
+    d, *sources = w.operands(4 if i.base == "fma" else 3)
+    widen = conversions.float_to_float(narrow, "f32", "", False, False, False)
+    *short, last = sources
+    values = [w.call(widen, w.read(s, 16)) for s in short] + [w.read(last, 32)]
+    if i.base == "fma":
+        function = rt.fused_multiply_add("f32", f.mode, False, f.sat)
+    else:
+        function = rt.add("f32", f.mode, False, f.sat, i.base == "sub")
+    w.write(d, w.call(function, *values), 32)
+
+
+def _is_mixed(i: Instruction) -> bool:
+    return i.mods[-2:-1] == ("f32",) and i.mods[-1] in ("f16", "bf16")
+
+
 def _add_sub(w: Writer, i: Instruction) -> None:
+    if _is_mixed(i):
+        _mixed(w, i)
+        return
     f = _form(w, i)
     _plain(w, f)
     function = rt.add(f.kind, f.mode, f.ftz, f.sat, i.base == "sub")
@@ -74,6 +96,9 @@ def _mul(w: Writer, i: Instruction) -> None:
 
 
 def _fma(w: Writer, i: Instruction) -> None:
+    if _is_mixed(i):
+        _mixed(w, i)
+        return
     f = _form(w, i)
     _plain(w, f)
     function = rt.fused_multiply_add(f.kind, f.mode, f.ftz, f.sat, f.relu)
@@ -92,6 +117,10 @@ def _divide(w: Writer, i: Instruction) -> None:
 
 
 def _unary(w: Writer, i: Instruction) -> None:
+    if i.mods == ("approx", "ftz", "f64") and i.base in ("rcp", "rsqrt"):
+        d, a = w.operands(2)
+        w.write(d, w.call(rt.gross(i.base), w.read(a, 64)), 64)
+        return
     f = _form(w, i)
     _plain(w, f, "approx")
     if f.mode != "rn" and i.base in ("rcp", "sqrt"):
@@ -117,10 +146,10 @@ def _min_max(w: Writer, i: Instruction) -> None:
 def _sign(w: Writer, i: Instruction) -> None:
     f = _form(w, i)
     _plain(w, f)
-    if f.ftz:
+    if f.ftz and i.base == "copysign":
         raise w.refuse(".ftz")
     operands = w.operands(3 if i.base == "copysign" else 2)
-    _apply(w, f, rt.sign_operation(i.base, f.kind), *operands)
+    _apply(w, f, rt.sign_operation(i.base, f.kind, f.ftz), *operands)
 
 
 def _testp(w: Writer, i: Instruction) -> None:

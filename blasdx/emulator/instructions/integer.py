@@ -146,8 +146,13 @@ def _divide(w: Writer, i: Instruction) -> None:
 def _min_max(w: Writer, i: Instruction) -> None:
     d, a, b = w.operands(3)
     kind = i.mods[-1]
-    if kind in ("u16x2", "s16x2") and len(i.mods) == 1:
-        w.write(d, w.call(rt.packed16(i.base, kind[0] == "s"), w.read(a, 32), w.read(b, 32)), 32)
+    if kind in ("u16x2", "s16x2") and i.mods[:-1] in ((), ("relu",)):
+        result = w.call(rt.packed16(i.base, kind[0] == "s"), w.read(a, 32), w.read(b, 32))
+        if i.mods[:-1]:
+            if kind != "s16x2":
+                raise w.refuse()
+            result = w.call(rt.packed16("max", True), result, "0")
+        w.write(d, result, 32)
         return
     bits, signed = integer_type(w, kind)
     if i.mods[:-1] not in ((), ("relu",)) or (i.mods[:-1] and kind != "s32"):

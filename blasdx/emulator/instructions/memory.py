@@ -174,8 +174,8 @@ _OPERATIONS = frozenset(["exch", "cas", "and", "or", "xor", "add", "min", "max",
 
 
 def _atomic(w: Writer, i: Instruction) -> None:
-    """atom and red."""
-    kind = i.mods[-1]
+    """atom and red; code generators disagree about where the type stands."""
+    kind = next((m for m in reversed(i.mods) if m in TYPE_BITS), "")
     name = next((m for m in i.mods if m in _OPERATIONS), "")
     count = next((int(m[1:]) for m in i.mods if m in ("v2", "v4", "v8")), 1)
     unknown = set(i.mods) - {name, kind, "v2", "v4", "v8"} - _HINTS - _ORDERS - set(_SPACES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from blasdx.emulator import access, tensormap_edit
 from blasdx.emulator import remote as rt
-from blasdx.emulator import tensormap_edit
 from blasdx.emulator.instructions import memory
 from blasdx.emulator.instructions.memory import address, space_of, update
 from blasdx.emulator.ir import TYPE_BITS, Instruction
@@ -11,7 +11,10 @@ from blasdx.emulator.translate import Emitter, Writer, vector
 
 
 def _store(w: Writer, i: Instruction) -> None:
-    """st, and st.async."""
+    """st, st.bulk and st.async."""
+    if i.mods[:1] == ("bulk",):
+        _fill(w, i)
+        return
     if i.mods[:1] != ("async",):
         memory.EMITTERS["st"](w, i)
         return
@@ -28,6 +31,15 @@ def _store(w: Writer, i: Instruction) -> None:
     texts = ", ".join(w.read(o, bits) for o in items)
     w.effect(w.call(rt.store, "w", address(w, target, "shared"), str(bits // 8), f"({texts},)",
                     address(w, barrier, "shared"), "$m", str(i.line)))  # fmt: skip
+
+
+def _fill(w: Writer, i: Instruction) -> None:
+    """st.bulk: zeros."""
+    target, size, value = w.operands(3)
+    if set(i.mods) - {"bulk", "weak", "shared::cta"} or w.static(value) != 0:
+        raise w.refuse("only zeros can be stored")
+    space = space_of(w, i.mods)
+    w.effect(w.call(access.fill, "w", repr(space), address(w, target, space), w.read(size, 64), "$m", str(i.line)))
 
 
 def _reduce(w: Writer, i: Instruction) -> None:

@@ -89,16 +89,13 @@ def _mma(w: Writer, i: Instruction) -> None:
         shift = w.static(rest.pop(0))
         if not 0 <= shift <= 15 or kind not in ("f16", "tf32"):
             raise w.malformed("scale-input-d is 0 to 15 and for kinds f16 and tf32 only")
-    if rest:
-        columns = w.read(rest.pop(0), 64)
-        if columns != "0":
-            w.effect(w.call(rt.zero_columns, "w", columns, "$m"))
+    zero_columns = w.read(rest.pop(0), 64) if rest and ws else "0"
     if rest:
         raise w.malformed("too many operands")
     form = rt.MmaForm(kind, group, ws, in_tensor_memory, _scale_vector(w, kind, mods), w.target, shift)
     a_source = _tensor_address(w, a) if in_tensor_memory else w.read(a, 64)
     w.effect(w.call(rt.mma, "w", w.bind(form), _tensor_address(w, d), a_source, w.read(b, 64), w.read(idesc, 32),
-                    scales, disabled, accumulate, "$m", str(i.line)))  # fmt: skip
+                    scales, disabled, accumulate, zero_columns, "$m", str(i.line)))  # fmt: skip
 
 
 def _scale_vector(w: Writer, kind: str, mods: tuple[str, ...]) -> int:
