@@ -195,7 +195,11 @@ class PipelinePlan(_Value):
 
     @property
     def oversized(self) -> bool:
-        """Whether a launch needs the device's mode for oversized shared memory (SM 1070)."""
+        """Whether a launch needs the device's mode for oversized shared memory (SM 1070).
+
+        The kernel's attribute is then ``CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE``, with the mode that allows oversized
+        shared memory, and not ``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`` (cuBLASDx 0.8 Blackwell card).
+        """
         return self.smem_total > self.smem_budget
 
     @property
@@ -304,7 +308,7 @@ class PipelinePlan(_Value):
             "threads": f"{self.block_dim} = {threads}",
             "shared memory": f"{self.smem_total:,} B of {self.smem_limit:,} B = "
             f"{self.depth} x {self.stage_bytes:,} B a stage + {overhead}{scratch}"
-            + ("; oversized, a mode of its own" if self.oversized else ""),
+            + ("; oversized, by CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE" if self.oversized else ""),
             acc.place: acc.text,
             **({"passes": _passes_text(self)} if self.passes != (1, 1) else {}),
             **(

@@ -5,7 +5,7 @@ One that misses a gate must have no plan. Every other one whose stage fits must 
 the planned number of the right UTC*MMA, and multiply small integers bit-exact in the emulator under two schedules, on a
 ragged problem of several tiles, without an error hazard. No GPU is needed; the whole array takes an hour of two cores.
 
-    python tools/cover_utcmma.py --json cover.json                # goes on where it was stopped
+    python tools/cover_utcmma.py --json cover.json                # goes on where it was stopped, kernel by kernel
     python tools/cover_utcmma.py --strength 2 --points 60 --sm 1000
 """
 
@@ -27,7 +27,7 @@ import numpy as np
 from covering import Point, covering
 
 import blasdx as dx
-from blasdx.devices.emulated import EmulatedDevice
+from blasdx.devices.emulated import EmulatedDevice, Schedule
 from blasdx.operands import padded
 from blasdx.paths.utcmma.limits import LEGAL_M, NUMBERS, PRECISIONS
 
@@ -45,13 +45,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "cluster": ((1, 1), (2, 1), (1, 2), (4, 1), (3, 2)),
     "fixed_blocksize": (False, True),
 }
-SCHEDULES = ("adversarial", "random")
+SCHEDULES: tuple[Schedule, ...] = ("adversarial", "random")
+Record = dict[str, str | None]
+"""What is kept of a point: its verdict, and the fingerprint of the kernel that it is about."""
 
 
 def descriptor(point: Point) -> dx.Descriptor:
     step = 256 // point["precision"].a.bits
     k = 256 // step * step if point["k_steps"] is None else step * point["k_steps"]
-    found = (
+    found: dx.Descriptor = (
         dx.Size(point["m"], point["n"], k)
         + point["precision"]
         + dx.Type("real")
@@ -71,6 +73,19 @@ def name(point: Point) -> str:
     return f"{descriptor(point)!r} {point['depth']} {point['scaling']} {point['fixed_blocksize']}"
 
 
+def source(point: Point) -> dx.KernelSource:
+    plan = dx.suggest_pipeline(descriptor(point), depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
+    return dx.render(plan)
+
+
+def fingerprint(point: Point) -> str | None:
+    """The kernel's, None where there is none: a verdict holds for no other text."""
+    try:
+        return source(point).fingerprint
+    except (dx.GateError, dx.PlanError):
+        return None
+
+
 def verdict(point: Point) -> str:
     """Say "ok", why there is no kernel, or what is wrong with it."""
     tile = descriptor(point)
@@ -81,12 +96,12 @@ def verdict(point: Point) -> str:
             return "misses a gate"
         return "WRONG: misses a gate and has a plan"
     try:
-        plan = dx.suggest_pipeline(tile, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
+        text = source(point)
     except dx.PlanError as error:
         return "does not fit" if error.code == "shared_memory" else f"WRONG: {error}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kernel = dx.compile(dx.render(plan))
+        kernel = dx.compile(text)
     found = kernel.resources
     if found.spill_stores or found.spill_loads or kernel.complaints:
         return f"WRONG: spills {found.spill_stores} B, {kernel.complaints}"
@@ -98,7 +113,7 @@ def verdict(point: Point) -> str:
     return results.pop() if len(results) == 1 else f"WRONG: {results}"
 
 
-def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, schedule: str) -> str:
+def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, schedule: Schedule) -> str:
     plan = kernel.source.plan
     tile = plan.descriptor
     m, n, k = tile.m + 5, max(tile.n - 3, 5) if tile.n > 64 else tile.n + 3, tile.k + 8
@@ -128,11 +143,16 @@ def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, sch
     return f"WRONG: {schedule}: {errors}" if errors else "ok"
 
 
-def judged(point: Point) -> tuple[str, str]:
+def judged(point: Point) -> tuple[str, Record]:
     try:
-        return name(point), verdict(point)
+        return name(point), {"verdict": verdict(point), "kernel": fingerprint(point)}
     except Exception as error:  # whatever it is, it belongs to this point
-        return name(point), f"WRONG: {type(error).__name__}: {error}"
+        return name(point), {"verdict": f"WRONG: {type(error).__name__}: {error}", "kernel": None}
+
+
+def is_current(record: Record, point: Point) -> bool:
+    """Whether a verdict of an earlier run is about the kernel that is rendered now, and need not be found again."""
+    return not str(record["verdict"]).startswith("WRONG") and record["kernel"] == fingerprint(point)
 
 
 def main() -> None:
@@ -147,24 +167,32 @@ def main() -> None:
     options = parser.parse_args()
     choices = {**CHOICES, "sm": (options.sm,)} if options.sm else CHOICES
     points = covering(choices, strength=options.strength, seed=options.seed, minimum=options.points)[: options.limit]
-    results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    todo = {name(point): point for point in points if name(point) not in results}
-    print(f"{len(points)} points, {len(todo)} to go", flush=True)
-    started = saved = time.perf_counter()
+    known: dict[str, Record] = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    named = {name(point): point for point in points}
+    results = {key: known[key] for key, point in named.items() if key in known and is_current(known[key], point)}
+    todo = [point for key, point in named.items() if key not in results]
+    print(f"{len(named)} points, {len(todo)} to go", flush=True)
+    started = told = time.perf_counter()
     with ProcessPoolExecutor(options.processes) as pool:
-        for future in as_completed([pool.submit(judged, point) for point in todo.values()]):
-            which, result = future.result()
-            results[which] = result
-            if result.startswith("WRONG"):
-                print(which, result, sep="\n    ", flush=True)
-            if options.json and time.perf_counter() - saved > 10:
-                saved = time.perf_counter()
-                options.json.write_text(json.dumps(results, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-    count = Counter(result.partition(":")[0] for result in results.values())
+        for done, future in enumerate(as_completed([pool.submit(judged, point) for point in todo]), 1):
+            which, record = future.result()
+            results[which] = record
+            if str(record["verdict"]).startswith("WRONG"):
+                print(which, record["verdict"], sep="\n    ", flush=True)
+            if time.perf_counter() - told > 30:
+                told = time.perf_counter()
+                left = (told - started) / done * (len(todo) - done)
+                print(f"{done} of {len(todo)}, {left / 60:.0f} minutes to go", flush=True)
+                keep(results, options.json)
+    keep(results, options.json)
+    count = Counter(str(record["verdict"]).partition(":")[0] for record in results.values())
     print(f"{dict(count)} in {time.perf_counter() - started:.0f} s")
     sys.exit(1 if count["WRONG"] else 0)
+
+
+def keep(results: dict[str, Record], path: Path | None) -> None:
+    if path:
+        path.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

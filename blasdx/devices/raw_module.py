@@ -21,7 +21,8 @@ def as_raw_module(kernel: CompiledKernel) -> Any:
     if plan.oversized:
         text = (
             f"{kernel.entry} takes {plan.smem_total:,} B of shared memory, more than the {plan.smem_budget:,} B that "
-            "CuPy can ask for: the rest takes the oversized mode; call it through Gemm, or plan fewer stages or a smaller tile"
+            "CuPy can ask for: the rest takes the oversized mode; call it through Gemm, or plan fewer stages or a "
+            "smaller tile"
         )
         raise LaunchError(text)
     if cluster != (1, 1):

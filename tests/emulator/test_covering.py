@@ -12,7 +12,7 @@ import blasdx as dx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from cover_utcmma import descriptor, name, verdict
+from cover_utcmma import descriptor, fingerprint, is_current, name, verdict
 from covering import covering
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -50,6 +50,16 @@ def test_no_more_points_than_ci_has_time_for() -> None:
 @pytest.mark.parametrize("point", POINTS, ids=[name(point).partition(" + Type")[0] for point in POINTS])
 def test_gate_and_kernel(point: dict[str, Any]) -> None:
     assert verdict(point) in ("ok", "misses a gate", "does not fit")
+
+
+def test_a_verdict_is_kept_for_the_same_kernel_alone() -> None:
+    point = next(point for point in POINTS if fingerprint(point))
+    missing = next(point for point in POINTS if dx.check(descriptor(point)).path != "utcmma")
+    assert is_current({"verdict": "ok", "kernel": fingerprint(point)}, point)
+    assert not is_current({"verdict": "ok", "kernel": "0123456789abcdef"}, point)
+    assert not is_current({"verdict": "WRONG: 3 elements differ", "kernel": fingerprint(point)}, point)
+    assert is_current({"verdict": "misses a gate", "kernel": None}, missing)
+    assert not is_current({"verdict": "misses a gate", "kernel": None}, point)
 
 
 def test_a_covering_array_covers() -> None:

@@ -484,9 +484,16 @@ def test_a_cluster_that_fits_nowhere_is_said_before_the_launch() -> None:
     compiled = dx.CompiledKernel(source=dx.render(plan), cubin=b"clustered", ptx="", log="")
     with cuda.fake_cuda(room=0) as fake:
         a, b, out = operands(fake, m=65)
-        with pytest.raises(dx.LaunchError, match="no cluster of 16 CTAs .* fits on CUDA device 0"):
+        with pytest.raises(dx.LaunchError, match=r"no cluster of 16 CTAs .* fits on CUDA device 0"):
             dx.Gemm(compiled, "cuda")(a, b, out=out)
         assert fake.launches == []
+
+
+def test_a_raw_module_has_no_oversized_shared_memory() -> None:
+    plan = dx.suggest_pipeline(tile((256, 256, 256), sm=1070))
+    compiled = dx.CompiledKernel(source=dx.render(plan), cubin=b"oversized", ptx="", log="")
+    with pytest.raises(dx.LaunchError, match=r"takes 262,\d\d\d B .* more than the 232,448 B that CuPy can ask for"):
+        compiled.as_raw_module()
 
 
 def test_a_raw_module_is_the_same_machine_code(fake: Any) -> None:

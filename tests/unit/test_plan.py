@@ -166,7 +166,7 @@ def test_the_widest_swizzle_that_divides_the_rows(size, arrangement, swizzles):
 def test_sm_1070_has_more_shared_memory_for_those_who_ask(size, depth, plans, oversized):
     plan = dx.suggest_pipeline(descriptor(*size).with_(dx.SM(1070, "arch_specific")), depth=depth)
     assert (plan.depth, plan.oversized) == (plans, oversized)
-    assert ("oversized" in str(plan)) is oversized
+    assert ("oversized, by CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE" in str(plan)) is oversized
     with pytest.raises(PlanError, match="232,448 B a block may"):
         dx.suggest_pipeline(descriptor(*size), depth=7)
     with pytest.raises(PlanError, match="334,848 B a block may"):
