@@ -99,7 +99,7 @@ def plan(
         promotion=promotion,
         cluster=cluster,
         passes=passes,
-        mma=_mma(descriptor, accumulator),
+        mma=_mma(descriptor, accumulator, promotion),
         roles=roles,
         barriers=barriers,
         regions=regions(
@@ -238,10 +238,12 @@ def _barriers(depth: int, roles: tuple[Role, Role], *, loaders: int) -> tuple[Ba
     )
 
 
-def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
+def _mma(descriptor: Descriptor, accumulator: WarpgroupTile, promotion: Promotion | None) -> MmaLoop:
     element = descriptor.precision.a
     mma_k = MMA_K_BYTES * 8 // element.bits
     steps, blocks = descriptor.k // mma_k, accumulator.row_blocks * accumulator.column_blocks
+    # In a rolled loop ptxas would wait for every MMA before a promotion.
+    sharing = min(max(accumulator.groups // 2, 1), 2 if promotion else 4)
     return MmaLoop(
         kind=element.name,
         m=ROWS,
@@ -249,6 +251,6 @@ def _mma(descriptor: Descriptor, accumulator: WarpgroupTile) -> MmaLoop:
         k=mma_k,
         blocks=blocks,
         steps=steps,
-        unrolled=steps if steps * blocks <= _MAX_UNROLLED // max(accumulator.groups // 2, 1) else 1,
+        unrolled=steps if steps * blocks <= _MAX_UNROLLED // sharing else 1,
         mnemonic=_SASS_MNEMONIC.get(element.name, "IGMMA"),
     )
