@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,7 +31,8 @@ class Raster(BaseModel):
         return f"bands of {self.band} tiles along {self.along.upper()}"
 
 
-class Parts(NamedTuple):
+@dataclass(frozen=True)
+class Parts:
     """``count`` parts of K of ``blocks`` K blocks each, the last one perhaps of fewer."""
 
     count: int
@@ -48,7 +50,8 @@ def parts_of(k_blocks: int, tiles: int, *, most: int, processors: int) -> Parts:
     return Parts(-(-k_blocks // blocks) if blocks else 1, blocks)
 
 
-class Workspace(NamedTuple):
+@dataclass(frozen=True)
+class Workspace:
     """What the parts of a launch leave in memory: counters, one a warpgroup's rows of a tile, and behind them sums."""
 
     counters: int

@@ -73,9 +73,9 @@ def compiled(
         + dx.BlocksPerCluster(*cluster)
         + dx.SM(900, "arch_specific")
     )
-    types = {"bias": "bf16"} if epilogue and "bias" in epilogue else {}
-    more = {"epilogue": dx.Epilogue(epilogue, **types)} if epilogue else {}
-    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, **more)))
+    expression = epilogue or "alpha * acc + beta * c"
+    finish = dx.Epilogue(expression, bias="bf16") if "bias" in expression else dx.Epilogue(expression)
+    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, epilogue=finish)))
 
 
 class Row(TypedDict):

@@ -222,7 +222,8 @@ class CudaDevice:
             )
             raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
         with self._current(stream):
-            dtype = np.uint8 if element.is_float and element.bits == 8 else element.numpy_dtype  # CuPy has no such floats
+            narrow = element.is_float and element.bits == 8  # of which CuPy has none
+            dtype = np.uint8 if narrow else element.numpy_dtype
             return result_array(self._cupy, shape, dtype, row_major=row_major)
 
     def zeros(self, size: int, *, queue: Any) -> tuple[int, Any]:
