@@ -7,7 +7,7 @@ from functools import cache, partial
 import numpy as np
 
 from blasdx.emulator import directed, floats
-from blasdx.emulator.formats import Rounding, decode, encode
+from blasdx.emulator.formats import FLOATS, Rounding, decode, encode
 from blasdx.emulator.lanes import DTYPES, SIGNED, Array, Value, lanewise
 
 
@@ -123,6 +123,42 @@ def encode_small(element: str, source: str, mode: Rounding, relu: bool, saturate
         if relu:
             value = np.where(np.isnan(value) | (value > 0), value, 0.0)
         return encode(value, element, rounding=mode, saturate=saturate).astype(np.uint8)
+
+    return operation
+
+
+@cache
+def stochastic(element: str, random_bits: int, relu: bool, saturate: bool) -> floats.Operation:
+    """cvt.rs of one f32: away from zero when adding `random_bits` random bits to the discarded ones carries.
+
+    The random bits are aligned with the highest discarded ones, also where the result is subnormal.
+    """
+    form = FLOATS[element]
+
+    @lanewise(32)
+    def operation(a: Array, random: Array) -> Array:
+        value = floats.widen(a, "f32")
+        if relu:
+            value = np.where(np.isnan(value) | (value > 0), value, 0.0)
+        size = np.where(np.isfinite(value), np.abs(value), 0.0)
+        exponent = np.maximum(np.frexp(size)[1] - 1, form.least_exponent)
+        ulp = exponent - form.fraction
+        dither = np.ldexp(random.astype(np.float64) % (1 << random_bits), -random_bits)
+        rounded = np.copysign(np.ldexp(np.floor(np.ldexp(size, -ulp) + dither), ulp), value)
+        codes = encode(np.where(np.isfinite(value), rounded, value), element, saturate=saturate)
+        return codes.astype(DTYPES[max(8, -(-form.bits // 8) * 8)])
+
+    return operation
+
+
+@cache
+def reverse_byte() -> floats.Operation:
+    """The low 8 bits in reverse order."""
+    table = np.array([int(f"{v:08b}"[::-1], 2) for v in range(256)], np.uint32)
+
+    @lanewise(32)
+    def operation(a: Array) -> Array:
+        return table[a & np.uint32(0xFF)]
 
     return operation
 

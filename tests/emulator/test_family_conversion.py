@@ -385,3 +385,50 @@ def test_packing_with_saturation(kind: str) -> None:
         kept = c.astype(np.int64) << 16 & 0xFFFFFFFF
         case = Case(f"cvt.pack.sat.{kind}.s32.b32 %d, %a, %b, %c;", (kept | top << 8 | bottom).astype(np.uint32))
     check({"a": a, "b": b, "c": c}, [case])
+
+
+def dithered(x: np.ndarray, name: str, random: np.ndarray, bits: int, *, satfinite: bool = False) -> np.ndarray:
+    """Away from zero where the fraction that is cut off and the random one make a whole."""
+    form, out = FORMATS[name], []
+    for v, r in zip(x.astype(np.float64), random.tolist(), strict=True):
+        size = abs(Fraction(float(v)))
+        exponent = 1 - form.bias
+        while Fraction(2) ** (exponent + 1) <= size:
+            exponent += 1
+        ulp = Fraction(2) ** (exponent - form.fraction)
+        result = math.floor(size / ulp + Fraction(r % (1 << bits), 1 << bits)) * ulp
+        if result > largest(name):
+            result = largest(name) if satfinite else math.inf
+        out.append(math.copysign(float(result), v))
+    with np.errstate(over="ignore"):
+        return np.array(out).astype(FORMATS[name].dtype)
+
+
+def finite(seed: int, spread: int = 12) -> np.ndarray:
+    x = values(seed, spread=spread)
+    return np.where(np.isfinite(x), x, np.float32(1.7))
+
+
+@pytest.mark.parametrize(("name", "bits"), [("f16", 13), ("bf16", 16)])
+def test_stochastic_rounding_of_pairs_takes_half_of_the_random_word_each(name: str, bits: int) -> None:
+    a, b, r = finite(40), finite(41), corner_words(32, LANES, 42)
+    low, high = (dithered(v, name, r >> s, bits).view(np.uint16).astype(np.uint32) for v, s in ((a, 0), (b, 16)))
+    kept = dithered(np.maximum(a, 0), name, r, bits, satfinite=True).view(np.uint16).astype(np.uint32)
+    check({"a": a, "b": b, "r": r}, [
+        Case(f"cvt.rs.{name}x2.f32 %d, %b, %a, %r;", low | high << 16),
+        Case(f"cvt.rs.relu.satfinite.{name}x2.f32 %d, %a, %a, %r; and.b32 %d, %d, 0xffff;", kept),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2", "e2m3", "e3m2"])
+def test_stochastic_rounding_of_fours_reverses_every_second_byte(name: str) -> None:
+    x = [finite(43 + k, spread=9) for k in range(4)]
+    r = corner_words(32, LANES, 47)
+    turned = np.array([int(f"{v:032b}"[::-1], 2) for v in r.tolist()], np.uint32)  # bytes change places too
+    random = [turned >> 8, r >> 24, turned >> 24, r >> 8]
+    want = np.zeros(LANES, np.uint32)
+    for k in range(4):  # the first operand is the highest byte
+        code = dithered(x[k], name, random[k] & 0xFF, 8, satfinite=True).view(np.uint8)
+        want |= code.astype(np.uint32) << 8 * (3 - k)
+    operands = dict(zip("abef", x, strict=True)) | {"r": r}
+    check(operands, [Case(f"cvt.rs.satfinite.{name}x4.f32 %d, {{%a, %b, %e, %f}}, %r;", want)])

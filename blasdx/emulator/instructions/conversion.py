@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blasdx.emulator import conversions as rt
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Pair, Reg, Sym, Vec
-from blasdx.emulator.translate import Emitter, Writer
+from blasdx.emulator.translate import Emitter, Writer, vector
 from blasdx.emulator.windows import GENERIC
 
 _INTEGERS = frozenset(("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"))
@@ -64,9 +64,11 @@ def _cvt(w: Writer, i: Instruction) -> None:
     extra = set(mods)
     mode = next((m for m in mods if m in _ROUNDING), "")
     rest = extra - _ROUNDING - {"ftz", "sat", "relu", "satfinite"}
-    if rest or mode == "rs":
-        raise w.refuse("stochastic rounding is not emulated" if mode == "rs" else "")
-    if target.removesuffix("x2") in _SMALL or source.removesuffix("x2") in _SMALL:
+    if rest:
+        raise w.refuse()
+    if mode == "rs":
+        _stochastic(w, target, source, extra)
+    elif target.removesuffix("x2") in _SMALL or source.removesuffix("x2") in _SMALL:
         _small(w, target, source, mode, extra)
     elif target in ("f16x2", "bf16x2") and source == "f32":
         _pack_pair(w, i, target.removesuffix("x2"), mode, extra)
@@ -135,6 +137,36 @@ def _small(w: Writer, target: str, source: str, mode: str, extra: set[str]) -> N
         w.write(d, w.call(rt.pack_nibbles, low, high), 8)
     else:
         w.write(d, w.call(rt.pack, low, high, "8"), 16)
+
+
+def _stochastic(w: Writer, target: str, source: str, extra: set[str]) -> None:
+    """cvt.rs: pairs of 16-bit floats with 13 or 16 random bits each, fours of 8- and 6-bit ones with 8.
+
+    Where the bits of a word belong: figures of PTX ISA 9.7.9.22 as FlashInfer reads them; of the fours it measured
+    e4m3x4 on Blackwell, where every second element takes its byte in reverse. The figure of e2m1x4 is another one.
+    """
+    relu, saturate = "relu" in extra, "satfinite" in extra
+    if source != "f32":
+        raise w.refuse()
+    if target in ("f16x2", "bf16x2"):
+        d, high, low, random = w.operands(4)
+        function = rt.stochastic(target.removesuffix("x2"), 13 if target == "f16x2" else 16, relu, saturate)
+        word = w.temp(w.read(random, 32))
+        halves = (w.call(function, w.read(v, 32), f"({word} >> {s})") for v, s in ((low, 0), (high, 16)))
+        w.write(d, w.call(rt.pack, *halves, "16"), 32)
+    elif target in ("e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4") and saturate:
+        d, values, random = w.operands(3)
+        items = vector(values)
+        if len(items) != 4:
+            raise w.malformed("four values are needed")
+        function = rt.stochastic(target.removesuffix("x4"), 8, relu, True)
+        word = w.temp(w.read(random, 32))
+        reverse = w.bind(rt.reverse_byte())
+        bits = (f"({word} >> 8)", f"{reverse}({word})", f"({word} >> 24)", f"{reverse}({word} >> 16)")
+        codes = ", ".join(w.call(function, w.read(v, 32), b) for v, b in zip(reversed(items), bits, strict=True))
+        w.write(d, w.call(rt.pack_many, f"({codes})", "8"), 32)
+    else:
+        raise w.refuse("which random bits belong to which element is not established")
 
 
 def _pack_integers(w: Writer, i: Instruction) -> None:
