@@ -345,7 +345,9 @@ __device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, 
                                           Ring<kDepth>& ring) {
   const u64 a_first = matrix_descriptor(kALayout, storage.a(0));
   const u64 b_first = matrix_descriptor(kBLayout, storage.b(0));
-  accumulator = __shfl_sync(0xffffffff, accumulator, 0);  // which tells the compiler that it is uniform
+  // All lanes have the same; this tells the compiler, which otherwise keeps the loop's state apart for each lane.
+  accumulator = __shfl_sync(0xffffffff, accumulator, 0);
+  k_blocks = __reduce_max_sync(0xffffffff, k_blocks);
   bool accumulate = !fresh;
 #pragma unroll 1
   for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
