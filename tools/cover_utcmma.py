@@ -113,10 +113,21 @@ def verdict(point: Point) -> str:
     return results.pop() if len(results) == 1 else f"WRONG: {results}"
 
 
+def extents(plan: dx.PipelinePlan) -> tuple[int, int, int]:
+    """M, N and K of a problem with a tail each, which gives every CTA one tile more than it has accumulators.
+
+    It then waits for its own epilogue, too.
+    """
+    tile, (across_m, across_n) = plan.descriptor, plan.cluster
+    rows = 2 if across_m == 1 else 1
+    columns = -(-(plan.accumulator_stages + 1) // rows)
+    return tile.m + 5, ((columns - 1) * across_n + 1) * tile.n - 3, tile.k + 8
+
+
 def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, schedule: Schedule) -> str:
     plan = kernel.source.plan
     tile = plan.descriptor
-    m, n, k = tile.m + 5, max(tile.n - 3, 5) if tile.n > 64 else tile.n + 3, tile.k + 8
+    m, n, k = extents(plan)
     rng = np.random.default_rng(1)
 
     def draw(rows: int, columns: int, order: object, element: dx.Element) -> Any:
