@@ -23,7 +23,7 @@ from blasdx.cli.launch_spec import (
     load_array,
 )
 from blasdx.elements import Element
-from blasdx.emulator import Buffer, EmulationError, GlobalMemory, LaunchResult, Module, TensorMap
+from blasdx.emulator import Buffer, EmulationError, GlobalMemory, LaunchResult, Module, Names, TensorMap
 
 Schedule = Literal["eager", "lazy", "adversarial", "random"]
 Numerics = Literal["exact", "hardware"]
@@ -156,6 +156,7 @@ def emulate(
         sms=max(sms, int(np.prod(spec.cluster))),
         max_instructions=max_instructions,
         numerics=numerics,
+        names=Names.from_text(spec.names),
     )
     written: list[tuple[str, Path]] = []
     comparisons: list[Comparison] = []

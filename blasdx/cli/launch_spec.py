@@ -279,7 +279,7 @@ class LaunchSpec(_Part):
     buffers, parameters, outputs
         Parameters in the order of the PTX, one for each.
     names : optional
-        Names for the trace: ``{"warp 4": "mma", "mbarrier 0x400": "full[0]"}``.
+        Names for messages and the trace: ``{"warp 4": "mma", "mbarrier 0x400": "full[0]"}``.
     """
 
     entry: str | None = None

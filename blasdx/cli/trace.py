@@ -1,8 +1,8 @@
 """A launch's time line in the Trace Event Format, which Perfetto and chrome://tracing open.
 
-One process a CTA, one thread a track: warps with their waits, the copy engine, the tensor core. An executed
-warp-instruction of the launch is one microsecond. Operations of one engine overlap: those that do get threads of
-their own.
+One process a CTA, one thread a track: warps with their waits, the copy engine, the tensor core, the phases of each
+mbarrier and the rounds of each named barrier. An executed warp-instruction of the launch is one microsecond. Operations
+of one engine overlap: those that do get threads of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blasdx.emulator import TraceEvent
 
 _TRACK = re.compile(r"cta (\d+) (.+)")
 _OPCODE = re.compile(r"\b(?:mbarrier|barrier|bar|cp|tcgen05|wgmma|griddepcontrol)\.[a-z0-9_]+")
-_ORDER = ("warp", "tma", "cp.async", "tensor core", "mbarrier")
+_ORDER = ("warp", "tma", "cp.async", "tensor core", "barrier", "mbarrier")
 
 
 def chrome_trace(events: Sequence[TraceEvent], ptx: str, names: Mapping[str, str]) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def chrome_trace(events: Sequence[TraceEvent], ptx: str, names: Mapping[str, str
         thread = threads.setdefault((cta, track, row), len(threads) + 1)
         text = lines[event.line - 1].strip() if 0 < event.line <= len(lines) else ""
         name = _named(event.name, names)
-        if event.name == "wait" and (opcode := _OPCODE.search(text)):
-            name = f"wait: {opcode[0]}"
+        if event.name.startswith("wait") and (opcode := _OPCODE.search(text)):
+            name = f"wait: {opcode[0]}{name.removeprefix('wait')}"
         out.append(
             {
                 "ph": "X", "name": name, "cat": track.split(" ")[0], "ts": event.start,

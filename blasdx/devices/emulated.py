@@ -20,11 +20,22 @@ from blasdx.devices.protocol import (
     result_array,
 )
 from blasdx.elements import Element
-from blasdx.emulator import Buffer, EmulationError, Function, GlobalMemory, LaunchResult, Module, TensorMap
+from blasdx.emulator import (
+    Buffer,
+    EmulationError,
+    Function,
+    GlobalMemory,
+    LaunchResult,
+    Module,
+    Names,
+    TensorMap,
+    check_options,
+)
 from blasdx.operands import TMA_ALIGNMENT, Operand, Seen, reject
 
 if TYPE_CHECKING:
     from blasdx.compiler import CompiledKernel
+    from blasdx.plan import PipelinePlan
 
 __all__ = ["EmulatedDevice", "EmulationError"]
 
@@ -50,6 +61,11 @@ class EmulatedDevice:
     numerics : {"exact", "hardware"}
         Sums in float64, rounded once, or as the tensor cores are known to add (docs/emulator.md).
 
+    Raises
+    ------
+    EmulationError
+        An option has no meaning.
+
     Attributes
     ----------
     last : LaunchResult or None
@@ -65,6 +81,7 @@ class EmulatedDevice:
         processors: int = 2,
         numerics: Literal["exact", "hardware"] = "exact",
     ) -> None:
+        check_options(schedule, seed, check, processors, numerics)
         self.schedule = schedule
         self.seed = seed
         self.check = check
@@ -145,7 +162,8 @@ class EmulatedDevice:
             argument.bytes(address) if isinstance(argument, StructArgument) else _tensor_map(argument, address)
             for argument in launch.arguments
         ]
-        self.last = _function(kernel.ptx, kernel.source.entry).launch(
+        function = _function(kernel.ptx, kernel.source.entry)
+        self.last = function.launch(
             grid=(launch.blocks, 1, 1),
             block=(plan.block_dim, 1, 1),
             cluster=(launch.cluster, 1, 1),
@@ -157,6 +175,7 @@ class EmulatedDevice:
             check=self.check,
             sms=self.processors,
             numerics=self.numerics,
+            names=_names(plan, function.dynamic_smem_address),
         )
         # All bytes of the span, as hardware would: what a faulty kernel writes between the rows has to be seen.
         written = uploads[_key(launch.writes)].read()
@@ -175,6 +194,20 @@ def _see(name: str, array: object) -> tuple[int, Seen]:
         )
     seen = Seen(array.shape, array.strides, array.dtype, array.flags.writeable, None, "numpy")
     return array.ctypes.data, seen
+
+
+def _names(plan: PipelinePlan, buffer: int) -> Names:
+    """What the plan calls warps, barriers and shared memory, whose buffer begins at address `buffer`."""
+    offsets = {region.name: region.offset for region in plan.regions}
+    return Names(
+        warps=tuple((role.first_warp + warp, role.name) for role in plan.roles for warp in range(role.warps)),
+        mbarriers=tuple(
+            (buffer + offsets[ring.name] + stage * (ring.size // ring.stages), f"{ring.name}[{stage}]")
+            for ring in plan.barriers
+            for stage in range(ring.stages)
+        ),
+        regions=tuple((region.name, buffer + region.offset, region.size) for region in plan.regions),
+    )
 
 
 @lru_cache(maxsize=32)

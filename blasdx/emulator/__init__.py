@@ -18,7 +18,8 @@ from blasdx.emulator.errors import (
 )
 from blasdx.emulator.hazards import Hazard
 from blasdx.emulator.memory import Buffer, GlobalMemory
-from blasdx.emulator.module import Function, LaunchResult, Module
+from blasdx.emulator.module import Function, LaunchResult, Module, check_options
+from blasdx.emulator.names import Names
 from blasdx.emulator.tensormap import TensorMap
 from blasdx.emulator.trace import Stats, TraceEvent
 
@@ -33,8 +34,10 @@ __all__ = [
     "LaunchResult",
     "LivelockError",
     "Module",
+    "Names",
     "Stats",
     "TensorMap",
     "TraceEvent",
     "UnsupportedInstruction",
+    "check_options",
 ]

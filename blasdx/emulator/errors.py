@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ class EmulationError(Exception):
         if self.line is None:
             self.line = line
             self.args = (f"PTX line {line}{', ' if who else ''}{who}: {self.args[0]}", *self.args[1:])
+
+    def rename(self, names: Callable[[str], str]) -> None:
+        """Put names for warps and barriers into the text and the hazards."""
+        self.args = (names(str(self.args[0])), *self.args[1:])
+        self.hazards = tuple(hazard.renamed(names) for hazard in self.hazards)
 
     def found(self, hazards: Sequence[Hazard]) -> None:
         """Add what the hazard monitor had found before; errors often explain a hang."""

@@ -34,6 +34,10 @@ class Hazard:
     lines: tuple[int, ...]
     count: int = 1
 
+    def renamed(self, names: Callable[[str], str]) -> Hazard:
+        """The same with names put into the message."""
+        return replace(self, message=names(self.message))
+
     def __str__(self) -> str:
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.severity}: {self.kind}: {self.message}{times}"

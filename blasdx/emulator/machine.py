@@ -351,11 +351,16 @@ class Machine:
         if len(self.trace) < TRACE_LIMIT:
             warp = path.warp
             track = f"cta {warp.cta.number} warp {warp.index}"
-            self.trace.append(TraceEvent("wait", track, wait.since, self.executed, wait.line))
+            name = f"wait {wait.about}" if wait.about else "wait"
+            self.trace.append(TraceEvent(name, track, wait.since, self.executed, wait.line))
 
     def flipped(self, barrier: Barrier) -> None:
         """A phase of an mbarrier has completed."""
         self.events += 1
+        if len(self.trace) < TRACE_LIMIT:
+            name, track = f"phase {barrier.phase - 1}", f"cta {barrier.cta} mbarrier {barrier.offset:#x}"
+            self.trace.append(TraceEvent(name, track, barrier.since, self.executed, barrier.line))
+        barrier.since = self.executed
         waiters, barrier.waiters = barrier.waiters, []
         for path in waiters:
             if path.wait is not None and not self.retry(path):
@@ -384,6 +389,10 @@ class Machine:
         if self.monitor is not None and barrier.generation >= 2:
             self.monitor.forget(("barrier", cta.number, number, barrier.generation - 2))
         barrier.result.pop(barrier.generation - 2, None)
+        if len(self.trace) < TRACE_LIMIT:
+            track = f"cta {cta.number} barrier {number}"
+            self.trace.append(TraceEvent(f"round {barrier.generation}", track, barrier.since, self.executed, 0))
+        barrier.here.clear()
         barrier.generation += 1
         barrier.arrived = 0
         barrier.expected = None

@@ -35,6 +35,7 @@ class Barrier:
         self.pending = count
         self.tx = 0
         self.phase = 0
+        self.since = 0  # when the phase began, in executed warp-instructions
         self.line = line
         self.waiters: list[Path] = []
 
@@ -84,8 +85,11 @@ class Barrier:
         self.pending = self.expected
         return True
 
+    @property
+    def missing(self) -> str:
+        """What the phase still lacks."""
+        arrivals = f"{self.pending} of {self.expected} arrivals"
+        return f"{arrivals} and {self.tx} bytes" if self.tx else arrivals
+
     def __str__(self) -> str:
-        return (
-            f"mbarrier {self.offset:#x} of CTA {self.cta}: phase {self.phase}, "
-            f"pending {self.pending} of {self.expected} arrivals, {self.tx} bytes"
-        )
+        return f"mbarrier {self.offset:#x} of CTA {self.cta}: phase {self.phase} lacks {self.missing}"

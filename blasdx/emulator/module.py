@@ -16,10 +16,12 @@ from blasdx.emulator.hazards import Hazard, Monitor
 from blasdx.emulator.ir import ModuleText, Variable
 from blasdx.emulator.machine import Config, Machine
 from blasdx.emulator.memory import Buffer, GlobalMemory
+from blasdx.emulator.names import UNNAMED, Names
 from blasdx.emulator.parser import parse
 from blasdx.emulator.program import Program
 from blasdx.emulator.tensormap import TensorMap
 from blasdx.emulator.trace import Stats, TraceEvent
+from blasdx.emulator.windows import SHARED_BASE
 
 SHARED_LIMIT = 232_448  # opt-in bytes a CTA can have on sm_90, sm_100, sm_103 and sm_110
 OVERSIZED_LIMIT = 327 * 1024  # and on sm_107, where a mode allows more
@@ -106,6 +108,11 @@ class Function:
         """Parameters in PTX order, with ``name``, ``size`` and ``align`` in bytes."""
         return tuple(self._program.body.params)
 
+    @property
+    def dynamic_smem_address(self) -> int:
+        """Shared address of the first byte of dynamic shared memory."""
+        return SHARED_BASE + self._program.static_shared
+
     def launch(
         self,
         *,
@@ -122,6 +129,7 @@ class Function:
         max_instructions: int | None = None,
         numerics: Literal["exact", "hardware"] = "exact",
         registers: int | None = None,
+        names: Names = UNNAMED,
     ) -> LaunchResult:
         """Run the kernel.
 
@@ -151,6 +159,8 @@ class Function:
         registers : int, optional
             Registers a thread that the assembler gave the kernel, for setmaxnreg; left out: .maxnreg, or as many as
             the register file has for one CTA.
+        names : Names
+            What warps, mbarriers and parts of shared memory are called in errors and hazards.
 
         Raises
         ------
@@ -158,6 +168,7 @@ class Function:
             Wrong arguments, bad addresses, malformed operands; see its subclasses for the rest.
         """
         started = time.perf_counter()
+        check_options(schedule, seed, check, sms, numerics)
         config = self._config(grid, block, cluster, dynamic_smem, schedule, seed, sms, max_instructions, registers)
         params, in_place = self._params(args, memory)
         monitor = Monitor(self._describe_line) if check else None
@@ -169,10 +180,11 @@ class Function:
         except EmulationError as error:
             if monitor is not None:
                 error.found(monitor.hazards())
+            error.rename(names.annotate)
             raise
         for array, buffer in in_place:
             _update(array, buffer)
-        hazards = monitor.hazards() if monitor is not None else ()
+        hazards = tuple(h.renamed(names.annotate) for h in (monitor.hazards() if monitor is not None else ()))
         if check is True and any(h.severity == "error" for h in hazards):
             raise HazardError(hazards)
         return LaunchResult(hazards, reports.stats(machine, time.perf_counter() - started), tuple(machine.trace))
@@ -196,8 +208,6 @@ class Function:
         if (ctas := shapes[2][0] * shapes[2][1] * shapes[2][2]) > 16:
             raise EmulationError(f"a cluster of {ctas} CTAs; at most 16 are possible")
         self._program.check_block(shapes[1])
-        if schedule not in SCHEDULES:
-            raise EmulationError(f"schedule {schedule!r}; known are {', '.join(SCHEDULES)}")
         total = self._program.static_shared + dynamic_smem
         limit = OVERSIZED_LIMIT if self._program.target.startswith("sm_107") else SHARED_LIMIT
         if dynamic_smem < 0 or total > limit:
@@ -233,6 +243,28 @@ class Function:
             return f"PTX line {line}"
         name = self._text.files.get(source[0], "source").rsplit("/", 1)[-1]
         return f"PTX line {line} ({name}:{source[1]})"
+
+
+def check_options(schedule: object, seed: object, check: object, sms: object, numerics: object) -> None:
+    """Refuse options of a launch that mean nothing.
+
+    Raises
+    ------
+    EmulationError
+        With what was given and what is legal.
+    """
+    legal: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+        ("schedule", schedule, SCHEDULES),
+        ("check", check, (True, False, "collect")),
+        ("numerics", numerics, ("exact", "hardware")),
+    )
+    for name, given, choices in legal:
+        if not any(type(given) is type(choice) and given == choice for choice in choices):
+            raise EmulationError(f"{name} is {given!r}; legal are {', '.join(map(repr, choices))}")
+    if not isinstance(seed, int):
+        raise EmulationError(f"seed is {seed!r}; an integer is needed")
+    if not isinstance(sms, int) or isinstance(sms, bool) or sms < 1:
+        raise EmulationError(f"sms is {sms!r}; the number of CTAs that are resident at once is needed, at least 1")
 
 
 def _dim3(name: str, shape: Sequence[int]) -> Dim3:

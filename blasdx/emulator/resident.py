@@ -26,6 +26,8 @@ class NamedBarrier:
     def __init__(self) -> None:
         self.generation = 0
         self.arrived = 0
+        self.here: dict[int, None] = {}  # warps of which lanes have arrived
+        self.since = 0  # when the first of them did
         self.expected: int | None = None
         self.waiting: list[Path] = []
         self.votes: list[tuple[int, int]] = []  # (lanes, lanes with predicate true), for bar.red

@@ -63,7 +63,10 @@ def _join_barrier(w: Path, number: int, count: int | None, line: int, true: int 
     lanes = w.mask.bit_count()
     if count is not None and w.whole:
         lanes = 32
+    if not barrier.arrived:
+        barrier.since = w.machine.executed
     barrier.arrived += lanes
+    barrier.here[w.warp.index] = None
     barrier.votes.append((w.mask.bit_count(), true))
     if w.monitor is not None:
         w.monitor.release(w.warp.agent, ("barrier", w.cta.number, number, barrier.generation), line)
@@ -106,7 +109,7 @@ def _bar(
         return f"barrier {n}"
 
     w.machine.check_named(w.cta, n)
-    result = w.suspend(Wait(text, ready, line), following)
+    result = w.suspend(Wait(text, ready, line, about=f"barrier {n}"), following)
     if result is None:
         barrier.waiting.append(w)
     return result
@@ -185,7 +188,8 @@ def init(w: Path, address: Value, generic: bool, count: Value, mask: int, line: 
         old = w.cta.barriers.get(offset)
         if old is not None and old.waiters:
             raise EmulationError(f"mbarrier.init of {old}, which warps are waiting for")
-        w.cta.barriers[offset] = Barrier(w.cta.number, offset, int(lane_value(count, lane)), line)
+        w.cta.barriers[offset] = barrier = Barrier(w.cta.number, offset, int(lane_value(count, lane)), line)
+        barrier.since = w.machine.executed
         if w.monitor is not None:
             w.monitor.init_barrier(w.warp.agent, w.cta.number, offset, line)
     w.machine.events += 1
@@ -328,14 +332,17 @@ def try_wait(
         return [barrier_at(w, at) for at, _ in _each(w, found, w.mask)]
 
     def text() -> str:
-        phase = lane_value(wanted, lanes_of(w.mask)[0])
-        what = f"parity {phase}" if parity else f"phase {phase}"
-        return f"{what} of " + ", ".join(str(b) for b in barriers())
+        value = int(lane_value(wanted, lanes_of(w.mask)[0]))
+        what = f" (parity {value})" if parity else ""
+        return ", ".join(f"mbarrier {b.offset:#x}, phase {b.phase}{what}, which lacks {b.missing}" for b in barriers())
 
-    result = w.suspend(Wait(text, ready, line, give_up), following)
+    wait = Wait(text, ready, line, give_up)
+    result = w.suspend(wait, following)
     if result is None:
-        for barrier in barriers():
+        found = barriers()
+        for barrier in found:
             barrier.waiters.append(w)
+        wait.about = f"mbarrier {found[0].offset:#x}"
     return result
 
 

@@ -42,8 +42,8 @@ class Warp:
 
     Attributes
     ----------
-    alive : int
-        Mask of lanes that have not exited.
+    born, alive : int
+        Masks of the lanes that there were and that have not exited.
     agent : int
         The warp's number for the hazard monitor.
     """
@@ -51,6 +51,7 @@ class Warp:
     def __init__(self, cta: Cta, index: int, mask: int, special: Special) -> None:
         self.cta = cta
         self.index = index
+        self.born = mask
         self.alive = mask
         self.agent = 0
         self.special = special
@@ -116,13 +117,21 @@ class Wait:
         What a timeout does (mbarrier.try_wait returns false); None when the wait has no time limit.
     line : int
         PTX line of the waiting instruction.
+    about : str
+        The barrier, for the time line; "" for everything else.
     """
 
-    __slots__ = ("give_up", "line", "ready", "since", "text")
+    __slots__ = ("about", "give_up", "line", "ready", "since", "text")
 
     def __init__(
-        self, text: Callable[[], str], ready: Callable[[], bool], line: int, give_up: Callable[[], None] | None = None
+        self,
+        text: Callable[[], str],
+        ready: Callable[[], bool],
+        line: int,
+        give_up: Callable[[], None] | None = None,
+        about: str = "",
     ) -> None:
+        self.about = about
         self.text = text
         self.ready = ready
         self.line = line

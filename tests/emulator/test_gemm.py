@@ -115,7 +115,7 @@ def test_hangs_are_deadlocks_that_name_the_barrier(what: str, schedule: str) -> 
         launch(300, 64, 448, what, "STAGES=2", "TILE_N=64", schedule=schedule, ctas=1)
     text = str(caught.value)
     assert "warp 5" in text or "warp 4" in text
-    assert re.search(r"parity [01] of mbarrier 0x\w+ of CTA 0: phase \d+, pending", text)
+    assert re.search(r"waiting for mbarrier 0x\w+, phase \d+ \(parity [01]\), which lacks", text)
     assert "PTX line" in text
     if what == "BREAK_EXPECT":
         assert "16 bytes" in text
