@@ -179,6 +179,7 @@ def _symbol(name: str) -> str:
 
 # ---- device library ------------------------------------------------------------------------------------------------
 
+_CALL = re.compile(r"\b(\w+)[(<]")
 _FUNCTION_FILES = (
     "convert",
     "activation",
@@ -213,10 +214,10 @@ def _functions() -> tuple[tuple[str, str], ...]:
 def device_library(kernel: str) -> tuple[str, str]:
     """The types, and those functions that ``kernel`` calls directly or through each other."""
     chosen: list[str] = []
-    text = kernel
+    called = set(_CALL.findall(kernel))
     for name, block in reversed(_functions()):
-        if re.search(rf"\b{name}[(<]", text):
+        if name in called:
             chosen.append(block)
-            text += block
+            called.update(_CALL.findall(block))
     heading = "// ---- PTX: one instruction, one function ".ljust(120, "-")
     return _device_file("types"), "\n\n".join((heading, *reversed(chosen))) + "\n"

@@ -110,7 +110,8 @@ class CompiledKernel(BaseModel):
         """The same machine code as a ``cupy.RawModule``, for those who launch it with CuPy themselves.
 
         Its function is `entry`. The parameters are, by value and in this order: the tensor map of A, that of B, that of
-        the result where ``plan.bulk_stores`` (128 bytes each), and the struct that ``plan.problem.pack(...)`` makes. Blocks are ``plan.block_dim`` threads, the grid is ``plan.grid(...)``, and
+        the result where ``plan.bulk_stores`` (128 bytes each), and the struct that ``plan.problem.pack(...)`` makes.
+        Blocks are ``plan.block_dim`` threads, the grid is ``plan.grid(...)``, and
         ``max_dynamic_shared_size_bytes`` has to be ``plan.smem_total`` before the first launch.
 
         Raises
