@@ -26,11 +26,13 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 40
 """Operations inside each other."""
 
-_PARAMETERS = "a b out stream depth device epilogue output expression types self"
+_PARAMETERS = "descriptor a b out stream depth device epilogue output expression types self"
 
-_KERNEL = (
-    "m n k batches a_tile b_tile c_tile out_tile is_bulk_storable at row column value inside problem i u8 u16 u32 u64"
-)
+_KERNEL = """
+m n k batches parts part_blocks counters partials a_tile b_tile c_tile out_tile is_bulk_storable blocks_of split_of
+problem at fetch row column columns value inside i u8 u16 u32 u64
+"""
+"""Members of the structs Problem and Epilogue, and what the latter's functions declare."""
 
 _DEVICE = " ".join(f"{function.device} {function.rough}" for function in FUNCTIONS.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 
 import ml_dtypes
@@ -16,8 +17,24 @@ from blasdx.epilogue import DEFAULT, OUTPUTS
 from blasdx.epilogue.context import EpilogueContext
 from blasdx.epilogue.functions import CASTS, FUNCTIONS
 from blasdx.epilogue.parser import MAX_DEPTH
+from tests import tiles
 
 LONG = dx.Epilogue("relu(alpha * acc + beta * c + bias[n]) * scale[m]", bias="bf16", scale="f32")
+
+
+def test_what_a_kernel_declares_where_operands_are_is_no_operands_name():
+    for sm in (900, 1000):
+        plan = dx.suggest_pipeline(tiles.tile(sm=sm), epilogue=LONG, split_k=2)
+        text = re.sub(r"//.*", "", dx.render(plan).text)
+        problem, epilogue = (
+            text[text.index(f"struct {name} {{") :].partition("\n};")[0] for name in ("Problem", "Epilogue")
+        )
+        declared = {*plan.problem.names, *re.findall(r"(\w+)\([^()]*\) const \{", problem + epilogue)}
+        declared |= set(re.findall(r"(?:Value|Columns|u32|Problem|Place)&? \(?&?(\w+)", epilogue))
+        assert {"parts", "counters", "split_of", "fetch", "columns", "row", "inside", "value"} <= declared
+        for name in declared - {"bias", "scale", "alpha", "beta", "c"}:
+            with pytest.raises(dx.EpilogueError, match=r"means something else|is a function"):
+                dx.Epilogue(f"acc + {name}")
 
 
 # ---- a value ---------------------------------------------------------------------------------------------------------
