@@ -326,7 +326,7 @@ def test_borrowed_arrays_live_until_the_stream_has_read_them(hopper: Any, compil
     hopper.matmul(big, big)
     hopper.cuda.Device().synchronize()
     with hopper.cuda.Stream(non_blocking=True) as stream:
-        for _ in range(50):
+        for _ in range(400):  # a second, longer than any pause of this process
             hopper.matmul(big, big)
         lent = ByDlpack(one.a)
         alive = weakref.ref(lent)
