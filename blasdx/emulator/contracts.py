@@ -38,7 +38,7 @@ class Contracts(Findings):
 
     def __init__(self, describe_line: Callable[[int], str]) -> None:
         super().__init__()
-        self._describe = describe_line
+        self.describe = self._describe = describe_line
         self._agents: dict[int, Warp | Operation] = {}
         self._ctas: dict[int, Cta] = {}
 
@@ -57,6 +57,14 @@ class Contracts(Findings):
         state.barriers[offset] = (warp, warp.epoch, line)
         state.barrier_mask |= 1 << (offset >> 4)
         state.barriers_seen = {seen for seen in state.barriers_seen if seen[1] != offset}
+
+    def init_again(self, agent: int, offset: int, idle: bool, lines: tuple[int, int]) -> None:
+        """mbarrier.init of a live mbarrier; in the middle of a phase, arrivals and bytes are lost."""
+        text = (
+            f"{self._warp(agent).name} ({self._describe(lines[1])}) initialises the mbarrier at {offset:#x} again, "
+            f"which was initialised before ({self._describe(lines[0])}); mbarrier.inval is needed between"
+        )
+        self.report("warning" if idle else "error", "mbarrier-initialised-twice", text, lines)
 
     def drop_barrier(self, cta: int, offset: int) -> None:
         """mbarrier.inval: the place is ordinary memory again."""

@@ -86,6 +86,11 @@ class Barrier:
         return True
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing has happened in the phase yet."""
+        return self.pending == self.expected and not self.tx
+
+    @property
     def missing(self) -> str:
         """What the phase still lacks."""
         arrivals = f"{self.pending} of {self.expected} arrivals"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blasdx.emulator import flow, inline, pending
+from blasdx.emulator import flow, inline, pending, undefined
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instructions import EMITTERS
 from blasdx.emulator.ir import FunctionBody, Mem, ModuleText, Operand, Reg, Sym, Variable, Vec
@@ -36,6 +36,7 @@ class Program:
         self.registers: list[Reg] = body.registers
         self.blocks = flow.build(body)
         pending.find(self.blocks)
+        self.undefined = undefined.find(self.blocks)
         self.leave = len(self.blocks) - 1
         self.sizes = [block.size + (block.skip is not None) for block in self.blocks]
         self.functions: list[BlockFunction | None] = [None] * len(self.blocks)

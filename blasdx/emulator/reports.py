@@ -10,6 +10,7 @@ from blasdx.emulator.names import warps
 from blasdx.emulator.trace import Stats
 
 if TYPE_CHECKING:
+    from blasdx.emulator.hazards import Monitor
     from blasdx.emulator.machine import Machine
     from blasdx.emulator.resident import Cta
 
@@ -62,6 +63,15 @@ def _barriers(cta: Cta) -> Iterator[str]:
                 f"{expected - barrier.arrived} are missing; {there} came"
             )
     yield from map(str, cta.barriers.values())
+
+
+def undefined_registers(machine: Machine, monitor: Monitor) -> None:
+    """Report registers that executed blocks read without anything that could have written them."""
+    for number, reads in machine.program.undefined.items():
+        if machine.counts[number]:
+            for line, name in reads:
+                text = f"{name} is read at PTX line {line}, but nothing before it can have written it"
+                monitor.report("warning", "register-read-undefined", text, (line,))
 
 
 def stats(machine: Machine, seconds: float) -> Stats:

@@ -188,6 +188,8 @@ def init(w: Path, address: Value, generic: bool, count: Value, mask: int, line: 
         old = w.cta.barriers.get(offset)
         if old is not None and old.waiters:
             raise EmulationError(f"mbarrier.init of {old}, which warps are waiting for")
+        if old is not None and w.monitor is not None:
+            w.monitor.init_again(w.warp.agent, offset, old.idle, (old.line, line))
         w.cta.barriers[offset] = barrier = Barrier(w.cta.number, offset, int(lane_value(count, lane)), line)
         barrier.since = w.machine.executed
         if w.monitor is not None:

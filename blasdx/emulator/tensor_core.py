@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blasdx.emulator import matrix, tensor_memory
+from blasdx.emulator import access, matrix, tensor_memory
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.instruction import InstructionDescriptor, check_operand, decode_instruction
 from blasdx.emulator.lanes import Value, lane_value, lanes_of
@@ -66,6 +66,7 @@ def allocate(
         cta.tensor_memory[:, column : column + count] = 0xFFFFFFFF
         cta.ever_allocated[column : column + count] = True
         cta.region(target).store_one(target, 4, [column])
+        access.note_shared(w, target, w.mask, 4, True, line)
         if w.monitor is not None:
             w.monitor.allocate(w.warp.agent, cta.number, column, count, line)
         return True

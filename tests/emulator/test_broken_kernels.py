@@ -38,7 +38,7 @@ BROKEN = {
     "TMA does not wait for an empty stage": (
         EMPTY,
         "",
-        r"shared-overwritten-before-load-complete|1 arrival\(s\) on the mbarrier .* expects only 0 more",
+        r"shared-overwritten-before-load-complete|1 arrival\(s\) on .* expects only 0 more",
     ),
     "TMA waits for the opposite phase": (EMPTY, EMPTY.replace(" ^ 1", ""), HANG),
     "the MMA does not wait for an empty accumulator": (ACC_EMPTY, "", "tensor-overwritten-while-load-reads"),
