@@ -11,6 +11,9 @@ from blasdx.layout.operand import WIDEST_FIRST
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_map import TensorMapSpec
 
+MAX_COLUMNS = 64
+"""Of a chunk. With 128, which 8-bit elements would allow, a thread holds 32 elements of each operand and spills."""
+
 
 class StagingTile(BaseModel):
     """A chunk of ``rows`` x ``columns`` elements of C, each row one swizzled span, or a part of the narrowest one."""
@@ -26,7 +29,8 @@ class StagingTile(BaseModel):
     def of(cls, element: Element, *, rows: int, divides: int) -> Self:
         """The widest chunk whose columns divide ``divides`` columns, which are a multiple of 8."""
         item = element.itemsize
-        swizzle = next((mode for mode in WIDEST_FIRST if divides * item % mode.span == 0), None)
+        modes = (mode for mode in WIDEST_FIRST if divides * item % mode.span == 0 and mode.span <= MAX_COLUMNS * item)
+        swizzle = next(modes, None)
         if swizzle is None:
             return cls(element=element, rows=rows, columns=8, swizzle=Swizzle.NONE)
         return cls(element=element, rows=rows, columns=swizzle.span // item, swizzle=swizzle)

@@ -138,3 +138,12 @@ def test_long_k_loops_are_rolled_where_registers_are_few():
     assert kernel.prove() == plan.mma.blocks
     assert kernel.complaints == ()
     assert plan_of((128, 64, 272), 256, depth=1).mma.unrolled == 17
+
+
+@pytest.mark.parametrize("output", ["f32", "bf16", "e4m3"])
+def test_the_widest_tile_with_a_long_epilogue_does_not_spill(output):
+    text = "gelu(alpha * acc + beta * c + bias[n]) * scale[m] + rest[m, n]"
+    epilogue = dx.Epilogue(text, bias="bf16", scale="f32", rest="bf16")
+    kernel = dx.compile(dx.render(plan_of((128, 256, 64), 256, epilogue=epilogue, output=output)))
+    assert (kernel.resources.stack, kernel.resources.spill_stores) == (0, 0)
+    assert kernel.complaints == ()
