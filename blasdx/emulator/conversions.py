@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from blasdx.emulator import directed, floats
+from blasdx.emulator import directed, floats, rounding
 from blasdx.emulator.formats import FLOATS, Rounding, decode, encode
 from blasdx.emulator.lanes import DTYPES, SIGNED, Array, Value, lanewise
 
@@ -28,8 +28,8 @@ def integer_to_float(source_bits: int, signed: bool, kind: str, mode: str) -> fl
             lost = (value - back).view(np.int64).astype(np.float64)
             if kind == "f64":
                 return directed.step64(near, np.where(edge, -1.0, lost), mode).view(np.uint64)
-            near = floats.round_odd(near, np.where(edge, -1.0, lost))
-        return floats.narrow(near, kind, mode)
+            near = rounding.round_odd(near, np.where(edge, -1.0, lost))
+        return rounding.narrow(near, kind, mode)
 
     return operation
 
@@ -44,9 +44,9 @@ def float_to_integer(kind: str, target_bits: int, signed: bool, mode: str, ftz: 
     high = (1 << (target_bits - 1)) - 1 if signed else (1 << target_bits) - 1
     nan = 1 << (target_bits - 1) if kind == "f64" or target_bits == 64 else 0
 
-    @lanewise(floats.FLOAT_BITS[kind])
+    @lanewise(rounding.FLOAT_BITS[kind])
     def operation(a: Array) -> Array:
-        value = _INTEGRAL[mode](floats.widen(floats.flush(a, kind) if ftz else a, kind))
+        value = _INTEGRAL[mode](rounding.widen(rounding.flush(a, kind) if ftz else a, kind))
         number = np.where(np.isnan(value), 0.0, value)
         inside = (number >= low) & (number < float(high) + (1.0 if target_bits < 64 else 0.0))
         kept = np.where(inside, number, 0.0)
@@ -64,17 +64,17 @@ def float_to_integer(kind: str, target_bits: int, signed: bool, mode: str, ftz: 
 def float_to_float(source: str, target: str, mode: str, ftz: bool, sat: bool, relu: bool) -> floats.Operation:
     """Also rounding to integral values (rni, rzi, rmi, rpi) in one format, and f32 to tf32."""
 
-    @lanewise(floats.FLOAT_BITS[source])
+    @lanewise(rounding.FLOAT_BITS[source])
     def operation(a: Array) -> Array:
-        value = floats.widen(floats.flush(a, source) if ftz else a, source)
+        value = rounding.widen(rounding.flush(a, source) if ftz else a, source)
         if mode in _INTEGRAL:
             value = _INTEGRAL[mode](value)
         if sat:
             value = np.where(np.isnan(value), 0.0, np.clip(value, 0.0, 1.0))
         if relu:
             value = np.where(np.isnan(value), value, np.maximum(value, 0.0))
-        bits = floats.narrow(value, target, "rn" if mode in _INTEGRAL or not mode else mode)
-        return floats.flush(bits, target) if ftz else bits
+        bits = rounding.narrow(value, target, "rn" if mode in _INTEGRAL or not mode else mode)
+        return rounding.flush(bits, target) if ftz else bits
 
     return operation
 
@@ -83,7 +83,7 @@ def float_to_float(source: str, target: str, mode: str, ftz: bool, sat: bool, re
 def satfinite(operation: floats.Operation, kind: str) -> floats.Operation:
     """Infinity to the largest finite number, after rounding."""
     largest = {"f16": 0x7BFF, "bf16": 0x7F7F, "tf32": 0x7F7FE000}[kind]
-    bits = floats.FLOAT_BITS[kind]
+    bits = rounding.FLOAT_BITS[kind]
     sign = 1 << (bits - 1)
     infinity = {"f16": 0x7C00, "bf16": 0x7F80, "tf32": 0x7F800000}[kind]
 
@@ -117,9 +117,9 @@ def saturate_integer(source_bits: int, source_signed: bool, target_bits: int, ta
 def encode_small(element: str, source: str, mode: Rounding, relu: bool, saturate: bool) -> floats.Operation:
     """A float as the code of an 8-, 6- or 4-bit type."""
 
-    @lanewise(floats.FLOAT_BITS[source])
+    @lanewise(rounding.FLOAT_BITS[source])
     def operation(a: Array) -> Array:
-        value = floats.widen(a, source)
+        value = rounding.widen(a, source)
         if relu:
             value = np.where(np.isnan(value) | (value > 0), value, 0.0)
         return encode(value, element, rounding=mode, saturate=saturate).astype(np.uint8)
@@ -137,7 +137,7 @@ def stochastic(element: str, random_bits: int, relu: bool, saturate: bool) -> fl
 
     @lanewise(32)
     def operation(a: Array, random: Array) -> Array:
-        value = floats.widen(a, "f32")
+        value = rounding.widen(a, "f32")
         if relu:
             value = np.where(np.isnan(value) | (value > 0), value, 0.0)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
@@ -172,7 +172,7 @@ def decode_small(element: str, target: str, relu: bool) -> floats.Operation:
         value = decode(a, element)
         if relu:
             value = np.where(np.isnan(value) | (value > 0), value, 0.0)
-        return floats.narrow(value, target, "rn")
+        return rounding.narrow(value, target, "rn")
 
     return operation
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from blasdx.emulator.floats import FLOAT_BITS, Operation, flush, widen
+from blasdx.emulator.floats import Operation
 from blasdx.emulator.lanes import Array, lanewise
+from blasdx.emulator.rounding import FLOAT_BITS, flush, widen
 
 _LARGEST = np.finfo(np.float64).max
 

@@ -8,89 +8,19 @@ when a program computes with them too early.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blasdx.emulator import fragments, matrix
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.lanes import FULL, Value, spread
-from blasdx.emulator.numerics import Factor, arithmetic, multiply
+from blasdx.emulator.multiplication import Form, Multiplication
 from blasdx.emulator.synchronisation import one
 from blasdx.emulator.warp import Path, Wait
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from blasdx.emulator.resident import Cta
-
-M = 64
-DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
-BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
-
-
-@dataclass(frozen=True)
-class Form:
-    """The static part of a wgmma.mma_async."""
-
-    n: int
-    d: str
-    a: str
-    b: str
-    a_in_registers: bool
-    negate_a: bool
-    negate_b: bool
-    a_mn_major: bool
-    b_mn_major: bool
-    saturate: bool
-
-    @property
-    def registers(self) -> int:
-        """Accumulator registers of a thread."""
-        return self.n // (4 if self.d == "f16" else 2)
-
-
-class Multiplication:
-    """One wgmma.mma_async of a warpgroup, from its first warp on."""
-
-    __slots__ = (
-        "a",
-        "accumulate",
-        "agents",
-        "b",
-        "done",
-        "form",
-        "fragments",
-        "number",
-        "result",
-        "sources",
-        "watchers",
-    )
-
-    def __init__(self, number: int, form: Form, a: int, b: int, accumulate: bool) -> None:
-        self.number = number
-        self.form = form
-        self.a = a
-        self.b = b
-        self.accumulate = accumulate
-        self.sources: dict[int, Sources] = {}  # accumulators of each warp that has come
-        self.fragments: dict[int, NDArray[Any]] = {}
-        self.agents: list[int] = []
-        self.result: NDArray[np.uint32] | None = None
-        self.done = False
-        self.watchers: list[Callable[[], None]] = []
-
-    def registers_of(self, warp: int) -> NDArray[np.uint32]:
-        """The result as the accumulator registers of one warp."""
-        assert self.result is not None
-        words = fragments.gather(self.result[16 * warp : 16 * warp + 16], fragments.accumulator(self.form.n))
-        return fragments.pack_halves(words) if self.form.d == "f16" else words
-
-
-Sources = Multiplication | list[Any]
-"""The multiplication whose result is accumulated, or for each register a value or (multiplication, register)."""
 
 
 class Accumulator:
@@ -235,24 +165,13 @@ def _check_fence(w: Path, issuer: Issuer, values: Sequence[Value], line: int, se
         monitor.report(severity, "wgmma-fence-missing", text, (line,))
 
 
-def _where(task: Multiplication) -> tuple[matrix.Operand | None, matrix.Operand]:
-    form = task.form
-    b_where = matrix.operand(
-        matrix.decode_shared(task.b, "sm_90a"), form.b_mn_major, form.n, DEPTH[form.b], BITS[form.b]
-    )
-    if form.a_in_registers:
-        return None, b_where
-    found = matrix.decode_shared(task.a, "sm_90a")
-    return matrix.operand(found, form.a_mn_major, M, DEPTH[form.a], BITS[form.a]), b_where
-
-
 def _announce(w: Path, task: Multiplication, line: int) -> None:
     """Each warp starts its share when it comes, whatever the other three are waiting for."""
     monitor = w.monitor
     if monitor is None:
         return
     agent = monitor.issue(w.warp.agent, "wgmma", line)
-    for where in _where(task):
+    for where in task.operands():
         if where is not None:
             monitor.access(agent, "shared", w.cta.number, where.mask, write=False, proxy="async", line=line)
     task.agents.append(agent)
@@ -260,64 +179,12 @@ def _announce(w: Path, task: Multiplication, line: int) -> None:
 
 def _submit(w: Path, task: Multiplication, line: int) -> None:
     cta, index = w.cta, w.warp.index >> 2
-    form = task.form
-    model = arithmetic(w.machine.numerics, "wgmma.fp8" if form.a in ("e4m3", "e5m2") else "wgmma")
 
     def action() -> None:
-        a_where, b_where = _where(task)
-        b_codes = matrix.read(cta.shared16, b_where)
-        a_codes = matrix.read(cta.shared16, a_where) if a_where is not None else _a_codes(task)
-        task.result = multiply(
-            Factor(a_codes, form.a, negate=form.negate_a),
-            Factor(b_codes, form.b, negate=form.negate_b),
-            _c_words(task) if task.accumulate else None,
-            form.d,
-            model,
-            saturate=form.saturate,
-        )
-        task.sources.clear()
-        task.fragments.clear()
-        task.done = True
-        for watcher in task.watchers:
-            watcher()
-        task.watchers.clear()
+        task.compute(cta.shared16, w.machine.numerics)
 
     track = f"cta {cta.number} tensor core {index}"
     w.machine.submit("wgmma", action, track, line, ("wgmma", cta.number, index))
-
-
-def _a_codes(task: Multiplication) -> NDArray[Any]:
-    bits, depth = BITS[task.form.a], DEPTH[task.form.a]
-    where = fragments.operand(16, depth, bits)
-    parts = [fragments.unpack(task.fragments[warp], bits) for warp in range(4)]
-    return np.concatenate([fragments.scatter(part, where, (16, depth)) for part in parts])
-
-
-def _c_words(task: Multiplication) -> NDArray[np.uint32]:
-    """The accumulators (64, N) of all four warps, f16 in low halves."""
-    sources = task.sources
-    first = sources[0]
-    if isinstance(first, Multiplication) and all(sources[warp] is first for warp in range(1, 4)):
-        assert first.result is not None
-        return first.result
-    where = fragments.accumulator(task.form.n)
-    parts = []
-    for warp in range(4):
-        registers = _registers(sources[warp], warp)
-        words = fragments.unpack_halves(registers) if task.form.d == "f16" else registers
-        parts.append(fragments.scatter(words, where, (16, task.form.n)))
-    return np.concatenate(parts)
-
-
-def _registers(source: Sources, warp: int) -> NDArray[np.uint32]:
-    if isinstance(source, Multiplication):
-        return source.registers_of(warp)
-    rows = []
-    for value in source:
-        if value.__class__ is tuple:
-            value = value[0].registers_of(warp)[value[1]]
-        rows.append(spread(value, 32))
-    return np.stack(rows)
 
 
 def commit_group(w: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from blasdx.emulator import register_pool
 from blasdx.emulator import wgmma as rt
 from blasdx.emulator.ir import Imm, Instruction, Operand, Reg
+from blasdx.emulator.multiplication import DEPTH, Form
 from blasdx.emulator.translate import Emitter, Writer, vector
 
 # Types of A (and of B beside it) with the types of D that exist for them; assembled with ptxas 13.0 to 13.5.
@@ -58,7 +59,7 @@ def _multiply(w: Writer, i: Instruction) -> None:
     target, source, b_operand, accumulate, *flags = operands
     signs = [_flag(w, o, (1, -1)) for o in flags[:2]]
     transposes = [_flag(w, o, (0, 1)) for o in flags[2:]]
-    form = rt.Form(
+    form = Form(
         n=n, d=d, a=a, b=b, a_in_registers=in_registers,
         negate_a=signs[:1] == [-1], negate_b=signs[1:] == [-1],
         a_mn_major=majors == 2 and transposes[0] == 1, b_mn_major=majors > 0 and transposes[-1] == 1,
@@ -84,8 +85,8 @@ def _check_types(w: Writer, n: int, depth: int, d: str, a: str, b: str) -> None:
     family = next((f for f in _FAMILIES if a in f and b in f), None)
     if family is None or d not in _FAMILIES[family]:
         raise w.refuse(f"types {d} = {a} x {b}")
-    if depth != rt.DEPTH[a]:
-        raise w.malformed(f"K = {depth}, {rt.DEPTH[a]} is needed for {a}")
+    if depth != DEPTH[a]:
+        raise w.malformed(f"K = {depth}, {DEPTH[a]} is needed for {a}")
     if n not in (_INTEGER_COLUMNS if d == "s32" else range(8, 257, 8)):
         raise w.malformed(f"N = {n} does not exist for {a}")
 
