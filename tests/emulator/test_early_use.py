@@ -33,7 +33,7 @@ EARLY = {("warning", "tensor-load-registers-used-early")}
     (f"{LOAD} bra NEXT; NEXT: add.u32 %r3, %r2, 1; {WAIT}", True),  # in another block
     (f"{LOAD} setp.eq.u32 %q0, %r4, 2; @%q0 bra SKIP; {WAIT} SKIP: add.u32 %r3, %r2, 1; {WAIT}", True),
     (f"{LOAD} setp.eq.u32 %q0, %r4, 3; @%q0 bra SKIP; {WAIT} SKIP: add.u32 %r3, %r2, 1; {WAIT}", False),  # went round
-    (f"{LOAD} {WAIT} {LOAD} @!%q0 add.u32 %r3, %r2, 1; {WAIT}", True),
+    (f"setp.eq.u32 %q0, %r4, 3; {LOAD} {WAIT} {LOAD} @!%q0 add.u32 %r3, %r2, 1; {WAIT}", True),
     (f"LOOP: add.u32 %r3, %r1, %r3; {LOAD} {WAIT} sub.u32 %r4, %r4, 1; setp.ne.u32 %q0, %r4, 0; @%q0 bra LOOP;", False),
     (f"LOOP: add.u32 %r3, %r1, %r3; {LOAD} sub.u32 %r4, %r4, 1; setp.ne.u32 %q0, %r4, 0; @%q0 bra LOOP; {WAIT}", True),
 ])  # fmt: skip
