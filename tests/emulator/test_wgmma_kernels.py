@@ -105,6 +105,19 @@ def test_clusters_with_operands_of_several_spans(cluster: tuple[int, int]) -> No
     product(kernel("several-spans", cluster), 261, 270, 72, EmulatedDevice(processors=4))
 
 
+@pytest.mark.parametrize(
+    ("name", "cluster"),
+    [("fixed-blocksize", (2, 1)), ("fixed-blocksize-single-stage", (2, 2)), ("eight-warpgroups", (1, 2))],
+)
+def test_clusters_load_between_their_multiplications(name: str, cluster: tuple[int, int]) -> None:
+    """A warp waits for stages that other CTAs release before it multiplies what they wait for."""
+    compiled = kernel(name, cluster)
+    m, n, k = CASES[name]["size"]
+    assert compiled.source.plan.fixed_blocksize
+    processors = cluster[0] * cluster[1]  # of which each has several tiles
+    product(compiled, m + 5, 2 * n + 3, 3 * k + 8, EmulatedDevice(schedule="adversarial", processors=processors))
+
+
 def test_alpha() -> None:
     product(kernel("bf16"), 70, 33, 64, EmulatedDevice(), alpha=-3.0)
 
