@@ -128,8 +128,8 @@ def load(w: Path, space: str, address: Value, size: int, count: int, mask: int, 
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * count, False, line)
-    elif order in ("acquire", "volatile"):
-        synchronise(w, address, mask, line, acquire=True)
+    elif space == "global":
+        note_global(w, address, mask, size * count, order, line, write=False)
     if space == "local" and address.__class__ is np.ndarray and not w.mask & (w.mask - 1):
         found = memory.load(int(address[w.mask.bit_length() - 1]), mask, size, count, choose)
     else:
@@ -149,8 +149,8 @@ def store(
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * len(values), True, line)
-    elif order in ("release", "volatile"):
-        synchronise(w, address, mask, line, release=True)
+    elif space == "global":
+        note_global(w, address, mask, size * len(values), order, line, write=True)
     memory.store(address, mask, size, values, choose)
 
 
@@ -170,6 +170,20 @@ def fill(w: Path, space: str, address: Value, size: Value, mask: int, line: int)
         if count:
             note_shared(w, at, 1 << lane, count, True, line)
             region.data[at - region.origin : at - region.origin + count] = 0
+
+
+def note_global(w: Path, address: Value, mask: int, width: int, order: str, line: int, *, write: bool) -> None:
+    """Tell the hazard monitor about a load or store of global memory: ordinary, or with a memory order."""
+    races = w.machine.races
+    if races is None:
+        return
+    if not order:
+        races.lanes(w, address, mask, width, line, "write" if write else "read")
+        return
+    races.synchronise(w, address, mask, acquire=not write, release=write, strong=order == "release")
+    races.lanes(w, address, mask, width, line, "put" if write else "look")
+    if order == "volatile" or order == ("release" if write else "acquire"):
+        synchronise(w, address, mask, line, acquire=not write, release=write)
 
 
 def synchronise(w: Path, address: Value, mask: int, line: int, *, acquire: bool = False, release: bool = False) -> None:
@@ -210,8 +224,11 @@ def atomic(
     space, address, choose = _resolve(w, space, address, mask)
     if space == "shared":
         note_shared(w, address, mask, size * count, True, line, "atomic")
-    elif order in ("acquire", "release", "acq_rel"):
-        synchronise(w, address, mask, line, acquire=order != "release", release=order != "acquire")
+    elif space == "global" and w.machine.races is not None:
+        strong = order in ("release", "acq_rel")
+        w.machine.races.synchronise(w, address, mask, acquire=True, release=True, strong=strong)
+        if order in ("acquire", "release", "acq_rel"):
+            synchronise(w, address, mask, line, acquire=order != "release", release=order != "acquire")
     lanes = lane_index(mask)
     if address.__class__ is np.ndarray and len(np.unique(address[lanes])) == len(lanes) and size < 16:
         old = memory.load(address, mask, size, count, choose)

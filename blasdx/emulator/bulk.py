@@ -131,6 +131,8 @@ def _load_box(
         monitor.use_barrier(w.warp.agent, signal.cta, signal.offset, line)
         found = tensor.granules(offset, gather=gather)
         monitor.access(agent, "shared", cta.number, found, write=True, proxy="async", line=line)
+    if w.machine.races is not None:
+        w.machine.races.box(w, tensor, coordinates, gather, line, write=False)
     view = w.machine.memory.view
 
     def action() -> None:
@@ -173,6 +175,8 @@ def tensor_store(
         if w.monitor is not None:
             found = tensor.granules(offset, gather=gather)
             w.monitor.access(agent, "shared", w.cta.number, found, write=False, proxy="async", line=line)
+        if w.machine.races is not None and not reduction:
+            w.machine.races.box(w, tensor, at, gather, line, write=True)
         action = _store_action(w.machine.memory.view, w.cta, tensor, at, units, reduction, gather)
         operation = w.machine.submit("tma-store", action, f"cta {w.cta.number} tma", line)
         bulk_groups(w).add(mask if not _varying(map_address, source, *coordinates) else 1 << lane, operation, agent)
@@ -222,6 +226,8 @@ def bulk_load(
             if start + count > buffer.stop:
                 raise buffer.outside(start, count)
             data = buffer.data[start - buffer.origin : start - buffer.origin + count]
+            if w.machine.races is not None:
+                w.machine.races.piece(w, start, count, line, write=False)
             _copy(w, data, cta, offset, count, (bar_rank, bar_offset), line)
 
 
@@ -301,6 +307,8 @@ def bulk_store(
             span = ((1 << count // 16) - 1) << (start & 0xFFFFFF) // 16
             w.monitor.access(agent, "shared", w.cta.number, span, write=False, proxy="async", line=line)
         into = buffer.data[target - buffer.origin : target - buffer.origin + count]
+        if w.machine.races is not None and reduction is None:
+            w.machine.races.piece(w, target, count, line, write=True)
         data = w.cta.shared.data[start & 0xFFFFFF : (start & 0xFFFFFF) + count]
         bytes_ = int(lane_value(kept, lane))
         action = _bulk_action(into, data, reduction, width, bytes_)

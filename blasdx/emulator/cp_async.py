@@ -79,6 +79,10 @@ def copy_async(w: Path, destination: Value, source: Value, size: int, source_siz
         # cp.async writes through the generic proxy, but completes asynchronously.
         w.monitor.access(agent, "shared", w.cta.peer(rank).number, found, write=True, proxy="generic", line=line)
 
+    if w.machine.races is not None:
+        whole = sum(1 << lane for lane in lanes_of(mask) if int(lane_value(source_size, lane)) == size)
+        if whole:
+            w.machine.races.lanes(w, source, whole, size, line, "read")
     find = w.machine.memory.find
     region = w.cta.region
 

@@ -14,6 +14,7 @@ import numpy as np
 from blasdx.emulator import collective, register_pool, reports, wgmma
 from blasdx.emulator.asynchronous import Operation, Queue, Schedule
 from blasdx.emulator.errors import DeadlockError, EmulationError, LivelockError
+from blasdx.emulator.global_races import GlobalRaces
 from blasdx.emulator.mbarrier import Barrier
 from blasdx.emulator.memory import GlobalMemory, Region
 from blasdx.emulator.resident import Cluster, Cta
@@ -67,6 +68,7 @@ class Machine:
         threads = config.block[0] * config.block[1] * config.block[2]
         self.registers = register_pool.launched(threads, program.body.directives, config.registers)
         self.monitor = monitor
+        self.races = GlobalRaces(memory, monitor, monitor.describe) if monitor is not None else None
         padded = np.zeros(-(-len(params) // 32) * 32 + 64, np.uint8)
         padded[: len(params)] = np.frombuffer(params, np.uint8)
         self.params = Region("the parameters", padded, 0, 0, len(params), read_only=True)

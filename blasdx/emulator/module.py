@@ -178,13 +178,12 @@ class Function:
             with np.errstate(all="ignore"):
                 machine.run()
         except EmulationError as error:
+            reports.conclude(machine)
             if monitor is not None:
-                reports.undefined_registers(machine, monitor)
                 error.found(monitor.hazards())
             error.rename(names.annotate)
             raise
-        if monitor is not None:
-            reports.undefined_registers(machine, monitor)
+        reports.conclude(machine)
         for array, buffer in in_place:
             _update(array, buffer)
         hazards = tuple(h.renamed(names.annotate) for h in (monitor.hazards() if monitor is not None else ()))

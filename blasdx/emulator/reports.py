@@ -10,7 +10,6 @@ from blasdx.emulator.names import warps
 from blasdx.emulator.trace import Stats
 
 if TYPE_CHECKING:
-    from blasdx.emulator.hazards import Monitor
     from blasdx.emulator.machine import Machine
     from blasdx.emulator.resident import Cta
 
@@ -65,8 +64,13 @@ def _barriers(cta: Cta) -> Iterator[str]:
     yield from map(str, cta.barriers.values())
 
 
-def undefined_registers(machine: Machine, monitor: Monitor) -> None:
-    """Report registers that executed blocks read without anything that could have written them."""
+def conclude(machine: Machine) -> None:
+    """Report what is looked for at the end: races in global memory, and registers that nothing wrote."""
+    monitor = machine.monitor
+    if monitor is None:
+        return
+    if machine.races is not None:
+        machine.races.settle()
     for number, reads in machine.program.undefined.items():
         if machine.counts[number]:
             for line, name in reads:

@@ -352,3 +352,5 @@ def fence(w: Path, kind: str, line: int) -> None:
     """Fences order nothing in the emulator, whose memory is sequential; the hazard monitor looks for them."""
     if w.monitor is not None:
         w.monitor.fence(w.warp.agent, kind, line)
+    if kind == "memory.gpu" and w.machine.races is not None:
+        w.machine.races.fence(w)

@@ -154,6 +154,7 @@ OTHER_ORDER = {
 ELSEWHERE = {
     "wgmma-fence-missing": "test_wgmma.py", "wgmma-register-used-early": "test_wgmma.py",
     "wgmma-operand-overwritten": "test_wgmma.py", "missing-tensormap-fence": "test_remote.py",
+    "global-read-without-order": "test_global_races.py", "global-overwritten-without-order": "test_global_races.py",
 }  # fmt: skip
 
 

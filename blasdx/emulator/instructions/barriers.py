@@ -131,14 +131,15 @@ def _fence(w: Writer, i: Instruction) -> None:
         kind = "mbarrier_init"
     elif set(mods) <= {"acq_rel", "sc", "acquire", "release", "cta", "cluster", "gpu", "sys",
                        "sync_restrict::shared::cta", "sync_restrict::shared::cluster"}:  # fmt: skip
-        kind = "memory"
+        kind = "memory.gpu" if {"gpu", "sys"} & set(mods) else "memory"
     else:
         raise w.refuse()
     w.effect(w.call(rt.fence, "w", repr(kind), str(i.line)))
 
 
 def _membar(w: Writer, i: Instruction) -> None:
-    w.effect(w.call(rt.fence, "w", "'memory'", str(i.line)))
+    kind = "memory" if i.mods == ("cta",) else "memory.gpu"
+    w.effect(w.call(rt.fence, "w", repr(kind), str(i.line)))
 
 
 EMITTERS: dict[str, Emitter] = {
