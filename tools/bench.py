@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupy
 import torch
+from tiles import tile
 
 import blasdx as dx
 
@@ -59,20 +60,7 @@ TILES: list[
 def compiled(
     size: tuple[int, int, int], threads: int, cluster: tuple[int, int], split_k: int = 1, epilogue: str | None = None
 ) -> dx.CompiledKernel:
-    descriptor = (
-        dx.Size(*size)
-        + dx.Precision("bf16", "bf16", "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement("row", "col", "row")
-        + dx.Block()
-        + dx.BlockDim(threads)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.BlocksPerCluster(*cluster)
-        + dx.SM(900, "arch_specific")
-    )
+    descriptor = tile(size, threads=threads, cluster=cluster, sm=900)
     expression = epilogue or "alpha * acc + beta * c"
     finish = dx.Epilogue(expression, bias="bf16") if "bias" in expression else dx.Epilogue(expression)
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, epilogue=finish)))

@@ -20,24 +20,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.emulator import GlobalMemory, Module, TensorMap
 
-TILE = (
-    dx.Size(128, 256, 64)
-    + dx.Precision("bf16", "bf16", "f32")
-    + dx.Type("real")
-    + dx.Function("MM")
-    + dx.Arrangement("row", "col", "row")
-    + dx.Block()
-    + dx.BlockDim(128)
-    + dx.MaxAlignment()
-    + dx.WithPipeline()
-    + dx.EnableInputStreaming()
-    + dx.SM(1000, "arch_specific")
-)
+TILE = tile((128, 256, 64))
 
 
 def main() -> None:

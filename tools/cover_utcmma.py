@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from covering import Point, covering
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice, Schedule
@@ -53,20 +54,15 @@ Record = dict[str, str | None]
 def descriptor(point: Point) -> dx.Descriptor:
     step = 256 // point["precision"].a.bits
     k = 256 // step * step if point["k_steps"] is None else step * point["k_steps"]
-    found: dx.Descriptor = (
-        dx.Size(point["m"], point["n"], k)
-        + point["precision"]
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(point["a"], point["b"], point["c"])
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(point["sm"], "arch_specific")
+    return tile(
+        (point["m"], point["n"], k),
+        point["precision"],
+        a=point["a"],
+        b=point["b"],
+        c=point["c"],
+        cluster=point["cluster"],
+        sm=point["sm"],
     )
-    return found if point["cluster"] == (1, 1) else found + dx.BlocksPerCluster(*point["cluster"])
 
 
 def name(point: Point) -> str:
@@ -88,10 +84,10 @@ def fingerprint(point: Point) -> str | None:
 
 def verdict(point: Point) -> str:
     """Say "ok", why there is no kernel, or what is wrong with it."""
-    tile = descriptor(point)
-    if dx.check(tile).path != "utcmma":
+    chosen = descriptor(point)
+    if dx.check(chosen).path != "utcmma":
         try:
-            dx.suggest_pipeline(tile)
+            dx.suggest_pipeline(chosen)
         except dx.GateError:
             return "misses a gate"
         return "WRONG: misses a gate and has a plan"

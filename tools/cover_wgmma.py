@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from covering import covering
+from tiles import tile
 
 import blasdx as dx
 from blasdx.paths.wgmma.gates import PRECISIONS, WARPGROUPS
@@ -43,23 +44,12 @@ def descriptor(point: dict[str, Any]) -> dx.Descriptor:
     precision: dx.Precision = point["precision"]
     a, b = point["majors"] if precision.a.bits == 16 else ("row", "col")
     groups_m, groups_n = WARPGROUPS[point["threads"]]
-    return (
-        dx.Size(
-            64 * groups_m * point["m_blocks"],
-            8 * groups_n * point["n_blocks"],
-            256 // precision.a.bits * point["k_steps"],
-        )
-        + precision
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(a, b, point["c"])
-        + dx.Block()
-        + dx.BlockDim(point["threads"])
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(900, "arch_specific")
+    size = (
+        64 * groups_m * point["m_blocks"],
+        8 * groups_n * point["n_blocks"],
+        256 // precision.a.bits * point["k_steps"],
     )
+    return tile(size, precision, a=a, b=b, c=point["c"], threads=point["threads"], sm=900)
 
 
 def verdict(point: dict[str, Any], gemm: dx.Gemm) -> str:
@@ -107,11 +97,11 @@ def main() -> None:
     points = covering(CHOICES, strength=2, seed=options.seed, minimum=options.points)
 
     def build(point: dict[str, Any]) -> tuple[str, dx.CompiledKernel | None]:
-        tile = descriptor(point)
-        if dx.check(tile).path != "wgmma":
+        chosen = descriptor(point)
+        if dx.check(chosen).path != "wgmma":
             return "misses a gate", None
         try:
-            plan = dx.suggest_pipeline(tile, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
+            plan = dx.suggest_pipeline(chosen, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
         except dx.PlanError as error:
             return f"no plan: {error.code}", None
         kernel = dx.compile(dx.render(plan))

@@ -21,6 +21,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tiles import tile
+
 import blasdx as dx
 from blasdx.devices.driver import current_sm, gpus
 
@@ -31,19 +33,7 @@ CALLS = 256
 
 
 def kernel(sm: int) -> dx.CompiledKernel:
-    descriptor = (
-        dx.Size(M, N, K)
-        + dx.Precision("bf16", "bf16", "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement("row", "col", "row")
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(sm, "arch_specific")
-    )
+    descriptor = tile((M, N, K), sm=sm)
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor)))
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupy
 import numpy as np
+from tiles import tile
 
 import blasdx as dx
 
@@ -42,20 +43,8 @@ def compiled(
     threads: int,
     options: dict[str, Any],
 ) -> dx.CompiledKernel:
-    descriptor = (
-        dx.Size(*size)
-        + dx.Precision(*types)
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(*order)
-        + dx.Block()
-        + dx.BlockDim(threads)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.BlocksPerCluster(*options.get("cluster", (1, 1)))
-        + dx.SM(900, "arch_specific")
-    )
+    cluster = options.get("cluster", (1, 1))
+    descriptor = tile(size, types, threads=threads, cluster=cluster, sm=900).with_(dx.Arrangement(*order))
     rest = {key: value for key, value in options.items() if key != "cluster"}
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, **rest)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.compiler import nvrtc_version
@@ -11,19 +12,7 @@ OLDEST_FOR_1070 = (13, 4)
 
 
 def descriptor(size, arrangement, precision="bf16", sm=1000):
-    return (
-        dx.Size(*size)
-        + dx.Precision(precision, precision, "f32")
-        + dx.Type(dx.real)
-        + dx.Function(dx.MM)
-        + dx.Arrangement(*arrangement)
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(sm, dx.arch_specific)
-    )
+    return tile(size, precision, sm=sm).with_(dx.Arrangement(*arrangement))
 
 
 KERNELS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.errors import EpilogueError
@@ -11,20 +12,7 @@ from blasdx.errors import EpilogueError
 def plan_of(
     size, threads, arrangement=("row", "col", "row"), precision=("bf16", "bf16", "f32"), cluster=(1, 1), **options
 ):
-    descriptor = (
-        dx.Size(*size)
-        + dx.Precision(*precision)
-        + dx.Type(dx.real)
-        + dx.Function(dx.MM)
-        + dx.Arrangement(*arrangement)
-        + dx.Block()
-        + dx.BlockDim(threads)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.BlocksPerCluster(*cluster)
-        + dx.SM(900, dx.arch_specific)
-    )
+    descriptor = tile(size, precision, threads=threads, cluster=cluster, sm=900).with_(dx.Arrangement(*arrangement))
     return dx.suggest_pipeline(descriptor, **options)
 
 

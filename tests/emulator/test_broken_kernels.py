@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.devices.protocol import Launch, TensorMapArgument
 from blasdx.emulator import EmulationError
 from blasdx.layout.swizzle import Swizzle
-from tests.tiles import tile
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
 

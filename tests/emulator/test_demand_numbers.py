@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
-from tests.tiles import tile
 
 bf16 = ml_dtypes.bfloat16
 

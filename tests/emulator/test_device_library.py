@@ -7,12 +7,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.emulator import EmulationError
 from blasdx.errors import RenderError
-from tests.tiles import tile
 
 M, N, K = 200, 125, 136
 PADDED = 128

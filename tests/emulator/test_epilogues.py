@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
@@ -21,18 +22,11 @@ INPUTS = {"f32": "bf16", "f16": "f16", "s32": "s8"}
 RNG = np.random.default_rng(11)
 
 
-def tile(sm: int, accumulator: str = "f32", c: str = "row") -> dx.Descriptor:
-    element = INPUTS[accumulator]
-    return (
-        dx.Size(64, 32, 64) + dx.Precision(element, element, accumulator) + dx.Type("real") + dx.Function("MM")
-        + dx.Arrangement("row", "col", c) + dx.Block() + dx.BlockDim(128) + dx.MaxAlignment()
-        + dx.WithPipeline() + dx.EnableInputStreaming() + dx.SM(sm, "arch_specific")
-    )  # fmt: skip
-
-
 @cache
 def product(epilogue: dx.Epilogue, sm: int, accumulator: str, output: str, c: str) -> dx.Gemm:
-    plan = dx.suggest_pipeline(tile(sm, accumulator, c), epilogue=epilogue, output=output)
+    types = INPUTS[accumulator], INPUTS[accumulator], accumulator
+    descriptor = tile((64, 32, 64), types, c=c, sm=sm)
+    plan = dx.suggest_pipeline(descriptor, epilogue=epilogue, output=output)
     kernel = dx.compile(dx.render(plan))
     assert kernel.resources.spill_stores == 0
     return dx.Gemm(kernel, EmulatedDevice())
@@ -303,7 +297,7 @@ def test_one_call_does_it_all():
     a, b, acc = factors()
     bias = vector(N, "bf16")
     epilogue = dx.Epilogue("relu(acc + bias[n])", bias="bf16")
-    got = dx.gemm(tile(1000), a, b, device="emulator", epilogue=epilogue, output="bf16", bias=bias)
+    got = dx.gemm(tile((64, 32, 64)), a, b, device="emulator", epilogue=epilogue, output="bf16", bias=bias)
     np.testing.assert_array_equal(got, epilogue.reference(acc, output="bf16", bias=bias))
 
 
@@ -312,7 +306,7 @@ def test_the_page_on_epilogues_does_what_it_says():
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     a, b, acc = factors()
     bias, scale = vector(N, "bf16"), vector(M)
-    names: dict[str, Any] = {"dx": dx, "tile": tile(1000), "a": a, "b": b, "bias": bias, "scale": scale}
+    names: dict[str, Any] = {"dx": dx, "tile": tile((64, 32, 64)), "a": a, "b": b, "bias": bias, "scale": scale}
     exec(block.replace("plan))", "plan)), 'emulator'"), names)  # noqa: S102
     want = names["epilogue"].reference(acc, output="bf16", alpha=0.5, bias=bias, scale=scale)
     np.testing.assert_array_equal(names["out"], want)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
-from tests.tiles import tile
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
 ORDERS = tuple(product(("row", "col"), repeat=2))

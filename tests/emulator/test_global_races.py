@@ -5,12 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.emulator import HazardError
 from tests.emulator.families import kernel, launch
-from tests.tiles import tile
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
 READ, OVERWRITTEN = "global-read-without-order", "global-overwritten-without-order"

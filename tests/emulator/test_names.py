@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
@@ -17,7 +18,6 @@ from blasdx.emulator import DeadlockError, EmulationError, HazardError, Names
 from blasdx.emulator.names import spans, warps
 from tests.emulator.families import kernel, launch
 from tests.emulator.test_family_copies import SCHEDULES, SHARED, setup
-from tests.tiles import tile
 
 NAMES = Names(((0, "math"), (1, "math"), (1, "load"), (4, "store")), ((0x440, "full[1]"),), (("a", 0x400, 0x100),))
 

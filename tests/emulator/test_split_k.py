@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
 from blasdx.schedule import Parts, Raster, parts_of
-from tests.tiles import tile
 
 HOPPER = tile((128, 64, 64), sm=900).with_(dx.BlockDim(256))
 CASES: dict[str, tuple[dx.Descriptor, dict[str, Any]]] = {

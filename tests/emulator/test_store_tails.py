@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.emulator import GlobalMemory, TensorMap
@@ -32,19 +33,7 @@ def test_a_store_writes_whole_units_of_16_bytes(columns: int, written: int) -> N
 @pytest.mark.parametrize("output", [None, "bf16"])
 @pytest.mark.parametrize("columns", [53, 40, 33, 8, 1])
 def test_what_follows_a_row_of_the_result_stays(output: str | None, columns: int) -> None:
-    descriptor = (
-        dx.Size(64, 64, 64)
-        + dx.Precision("bf16", "bf16", "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement("row", "col", "row")
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(900, "arch_specific")
-    )
+    descriptor = tile((64, 64, 64), sm=900)
     gemm = dx.Gemm(dx.compile(dx.render(dx.suggest_pipeline(descriptor, output=output))), "emulator")
     rng = np.random.default_rng(columns)
     a = rng.integers(-3, 4, (70, 72)).astype(ml_dtypes.bfloat16)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
-from tests.tiles import tile
 
 TN, NT = ("row", "col", "row"), ("col", "row", "row")
 TYPES: dict[str, tuple[tuple[str, str, str], tuple[int, int, int], tuple[str, str, str]]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
@@ -44,22 +45,13 @@ CASES: dict[str, dict[str, Any]] = {
 @cache
 def kernel(name: str, cluster: tuple[int, int] = (1, 1)) -> dx.CompiledKernel:
     case = CASES[name]
-    element = case.get("element", "bf16")
-    descriptor = (
-        dx.Size(*case["size"])
-        + dx.Precision(*case.get("precision", (element, element, "f32")))
-        + dx.Type(dx.real)
-        + dx.Function(dx.MM)
-        + dx.Arrangement(*case.get("order", ("row", "col", "row")))
-        + dx.Block()
-        + dx.BlockDim(case["threads"])
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(900, dx.arch_specific)
-    )
-    if cluster != (1, 1):
-        descriptor = descriptor + dx.BlocksPerCluster(*cluster)
+    descriptor = tile(
+        case["size"],
+        case.get("precision", case.get("element", "bf16")),
+        threads=case["threads"],
+        cluster=cluster,
+        sm=900,
+    ).with_(dx.Arrangement(*case.get("order", ("row", "col", "row"))))
     options = {key: case[key] for key in ("output", "fixed_blocksize") if key in case}
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, depth=case.get("depth", 2), **options)))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
@@ -36,21 +37,13 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def kernel(case: dict[str, Any]) -> dx.CompiledKernel:
-    descriptor = (
-        dx.Size(*case.get("size", (128, 64, 64)))
-        + dx.Precision(*case.get("types", ("bf16", "bf16", "f32")))
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement(*case.get("order", TN))
-        + dx.Block()
-        + dx.BlockDim(case.get("threads", 256))
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(900, "arch_specific")
-    )
-    if "cluster" in case:
-        descriptor = descriptor + dx.BlocksPerCluster(*case["cluster"])
+    descriptor = tile(
+        case.get("size", (128, 64, 64)),
+        case.get("types", "bf16"),
+        threads=case.get("threads", 256),
+        cluster=case.get("cluster", (1, 1)),
+        sm=900,
+    ).with_(dx.Arrangement(*case.get("order", TN)))
     options = {key: case[key] for key in ("depth", "output", "promote", "fixed_blocksize") if key in case}
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, **options)))
 
@@ -71,11 +64,11 @@ def draw(random: np.random.Generator, rows: int, columns: int, element: dx.Eleme
 def test_bit_for_bit(hopper: Any, name: str, scaled: bool) -> None:
     compiled = kernel(CASES[name])
     plan = compiled.source.plan
-    tile, order = plan.descriptor, plan.descriptor.arrangement
-    m, n, k = tile.m + 37, tile.n + 13, 3 * tile.k + 16
+    descriptor, order = plan.descriptor, plan.descriptor.arrangement
+    m, n, k = descriptor.m + 37, descriptor.n + 13, 3 * descriptor.k + 16
     random = np.random.default_rng(m * n)
-    a = draw(random, m, k, tile.precision.a, order.a)
-    b = draw(random, k, n, tile.precision.b, order.b)
+    a = draw(random, m, k, descriptor.precision.a, order.a)
+    b = draw(random, k, n, descriptor.precision.b, order.b)
     c = draw(random, m, n, plan.output, order.c) if scaled else None
     scalars = {"alpha": 1.25, "beta": -0.75} if scaled else {}
     device = EmulatedDevice(processors=plan.cluster_size, numerics="hardware", schedule="random", seed=3)

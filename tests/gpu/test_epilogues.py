@@ -7,31 +7,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 
 M, N, K = 300, 264, 1040
 
 
-def descriptor(*, c: str = "row") -> dx.Descriptor:
-    return (
-        dx.Size(128, 128, 64)
-        + dx.Precision("bf16", "bf16", "f32")
-        + dx.Type("real")
-        + dx.Function("MM")
-        + dx.Arrangement("row", "col", c)
-        + dx.Block()
-        + dx.BlockDim(256)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(900, "arch_specific")
-    )
-
-
 def gemm(**options: Any) -> dx.Gemm:
     order = options.pop("c", "row")
-    return dx.Gemm(dx.compile(dx.render(dx.suggest_pipeline(descriptor(c=order), **options))), "cuda")
+    return dx.Gemm(
+        dx.compile(dx.render(dx.suggest_pipeline(tile((128, 128, 64), c=order, threads=256, sm=900), **options))),
+        "cuda",
+    )
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 
@@ -12,21 +13,7 @@ ROW, COL = "row", "col"
 
 
 def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None, cluster=(1, 1)):
-    types = precision if isinstance(precision, tuple) else (precision, precision, "f32")
-    descriptor = (
-        dx.Size(*size)
-        + dx.Precision(*types)
-        + dx.Type(dx.real)
-        + dx.Function(dx.MM)
-        + dx.Arrangement(*arrangement)
-        + dx.Block()
-        + dx.BlockDim(threads)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.BlocksPerCluster(*cluster)
-        + dx.SM(900, dx.arch_specific)
-    )
+    descriptor = tile(size, precision, threads=threads, cluster=cluster, sm=900).with_(dx.Arrangement(*arrangement))
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output=output, depth=depth)))
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import tile
 
 from blasdx.errors import OperandError
 from blasdx.operands import Operand, Product, Walk, bind, walk
-from tests.tiles import tile
 
 bf16 = ml_dtypes.bfloat16
 f32 = np.float32

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx import cache, compiler
-from tests.tiles import tile
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is multi-threaded, use of fork:DeprecationWarning")
 

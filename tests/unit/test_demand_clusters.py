@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiles import tile
 
 import blasdx as dx
-from tests.tiles import tile
 
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (8, 1))
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import tile
 
 import blasdx
 import blasdx as dx
 from blasdx.operands import Operand, Product, bind
-from tests.tiles import tile
 
 bf16 = ml_dtypes.bfloat16
 M, N, K = 13, 21, 37

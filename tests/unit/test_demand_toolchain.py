@@ -11,16 +11,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx import compiler
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.devices.protocol import Launch
-from tests.tiles import tile
 
 COMPILE = """
 import blasdx as dx
-from tests.tiles import tile
+from tiles import tile
 kernel = dx.compile(dx.render(dx.suggest_pipeline(tile((64, 8, 64)), depth=1)), cache=False)
 print(kernel.prove())
 """
@@ -114,7 +114,7 @@ FORK = """
 import os
 import blasdx as dx
 import numpy as np
-from tests.tiles import tile
+from tiles import tile
 child = os.fork()
 if not child:
     a, b = (np.ones(shape, dx.bf16.numpy_dtype) for shape in ((3, 16), (5, 16)))

@@ -9,6 +9,7 @@ import struct
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.arguments import ProblemStruct
@@ -17,14 +18,13 @@ from blasdx.epilogue import DEFAULT, OUTPUTS
 from blasdx.epilogue.context import EpilogueContext
 from blasdx.epilogue.functions import CASTS, FUNCTIONS
 from blasdx.epilogue.parser import MAX_DEPTH
-from tests import tiles
 
 LONG = dx.Epilogue("relu(alpha * acc + beta * c + bias[n]) * scale[m]", bias="bf16", scale="f32")
 
 
 def test_what_a_kernel_declares_where_operands_are_is_no_operands_name():
     for sm in (900, 1000):
-        plan = dx.suggest_pipeline(tiles.tile(sm=sm), epilogue=LONG, split_k=2)
+        plan = dx.suggest_pipeline(tile(sm=sm), epilogue=LONG, split_k=2)
         text = re.sub(r"//.*", "", dx.render(plan).text)
         problem, epilogue = (
             text[text.index(f"struct {name} {{") :].partition("\n};")[0] for name in ("Problem", "Epilogue")
@@ -310,11 +310,3 @@ def test_the_struct_holds_what_the_expression_names():
 
 def test_the_struct_of_the_default_epilogue():
     assert ProblemStruct.of(DEFAULT, Element.of("f32")).size == 80
-
-
-def tile() -> dx.Descriptor:
-    return (
-        dx.Size(64, 32, 64) + dx.Precision("bf16", "bf16", "f32") + dx.Type("real") + dx.Function("MM")
-        + dx.Arrangement("row", "col", "row") + dx.Block() + dx.BlockDim(128) + dx.MaxAlignment()
-        + dx.WithPipeline() + dx.EnableInputStreaming() + dx.SM(1000, "arch_specific")
-    )  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.devices.protocol import Launch, StructArgument, TensorMapArgument
-from tests.tiles import tile
 
 bf16 = ml_dtypes.bfloat16
 

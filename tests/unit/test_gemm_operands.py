@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiles import tile
 
 from blasdx.descriptor import Descriptor
 from blasdx.errors import OperandError
 from blasdx.operands import Operand, Product, bind
 from blasdx.operators import Alignment
-from tests.tiles import tile
 
 bf16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
-from tests.tiles import tile
 
 cuda = pytest.importorskip("tests.fake_cuda", reason="CuPy is not installed")
 M, N, K = 5, 7, 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiles import tile
 
 import blasdx as dx
 from blasdx.errors import GateError, PlanError
@@ -12,19 +13,7 @@ from blasdx.plan import PipelinePlan
 
 
 def descriptor(m=128, n=256, k=64, *, arrangement=("row", "col", "row"), precision=("bf16", "bf16", "f32"), sm=1000):
-    return (
-        dx.Size(m, n, k)
-        + dx.Precision(*precision)
-        + dx.Type(dx.real)
-        + dx.Function(dx.MM)
-        + dx.Arrangement(*arrangement)
-        + dx.Block()
-        + dx.BlockDim(128)
-        + dx.MaxAlignment()
-        + dx.WithPipeline()
-        + dx.EnableInputStreaming()
-        + dx.SM(sm, dx.arch_specific)
-    )
+    return tile((m, n, k), precision, sm=sm).with_(dx.Arrangement(*arrangement))
 
 
 def spec(rows, columns, *, column_major=False, ld=None, address=None, dtype="bf16"):
