@@ -61,6 +61,7 @@ from blasdx.paths import OperandSpec, PathReport, check
 from blasdx.pipeline import suggest_pipeline
 from blasdx.plan import PipelinePlan
 from blasdx.prepared import PreparedGemm
+from blasdx.schedule import Raster
 
 __all__ = [
     # the steps, and the value that each makes
@@ -69,6 +70,7 @@ __all__ = [
     "PathReport",
     "OperandSpec",
     "Epilogue",
+    "Raster",
     "suggest_pipeline",
     "PipelinePlan",
     "render",

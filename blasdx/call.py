@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from operator import add
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from blasdx.compiler import CompiledKernel
 from blasdx.devices import NAMES, Addresses, Argument, Arrays, Encoded, Launch, Look, StructArgument, TensorMapArgument
+from blasdx.errors import LaunchError
 from blasdx.layout.operand import OperandTile
 from blasdx.operands import TMA_ALIGNMENT, Matrix, Operand, Product, Seen, Walk, walk
 from blasdx.plan import PipelinePlan
@@ -22,6 +24,9 @@ from blasdx.schedule import WHOLE, Parts, Workspace
 
 MEETING = ("counters", "partials")
 """Names of the memory in which parts of K meet, as the kernel knows it."""
+
+QUEUES = 8
+"""A call keeps such memory for so many queues; another one takes the place of the one that waited longest."""
 
 
 class Call:
@@ -118,15 +123,31 @@ def _action(kernel: CompiledKernel, product: Product, look: Look, alone: bool) -
 def _meeting(encoded: Encoded, workspace: Workspace, look: Look, alone: bool) -> Encoded:
     """The launch with the memory in which its parts meet, which no two launches may use at once.
 
-    A queue is an order, so that one piece of memory serves all launches in it.
+    A queue is an order, so that one piece of memory serves all launches in it. A graph is replayed in any queue, and
+    keeps nothing alive: it can hold only what has memory of its own.
     """
-    held = {None if alone else look.queue: look.device.zeros(workspace.bytes, queue=look.queue)}
+
+    def allocate(queue: Any) -> tuple[int, Any]:
+        return look.device.zeros(workspace.bytes, queue=queue)
+
+    def refuse_capture(queue: Any) -> None:
+        if look.device.captures(queue):
+            text = (
+                "the memory in which parts of K meet would not outlive the call, and the stream is being captured into "
+                "a graph; nothing was launched, and the capture goes on. Capture what Gemm.prepare(...) made before"
+            )
+            raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
+
+    if alone:
+        refuse_capture(look.queue)
+        address, memory = allocate(look.queue)
+        more, held = (address, address + workspace.counters), (memory, memory)
+        return lambda addresses, arrays, queue: encoded((*addresses, *more), (*arrays, *held), queue)
+    of_queue = lru_cache(maxsize=QUEUES)(allocate)
 
     def launch(addresses: Addresses, arrays: Arrays, queue: Any) -> None:
-        key = None if alone else queue
-        if key not in held:
-            held[key] = look.device.zeros(workspace.bytes, queue=queue)
-        address, memory = held[key]
+        refuse_capture(queue)
+        address, memory = of_queue(queue)
         encoded((*addresses, address, address + workspace.counters), (*arrays, memory, memory), queue)
 
     return launch

@@ -110,7 +110,7 @@ def suggest_pipeline(
         When no pipeline fits, with the bytes; or for a refusal, with cuBLASDx's name for it in ``code``.
     """
     _check_arguments(depth, scratch, strict, a, b)
-    _check_split(split_k)
+    _check_schedule(split_k, raster)
     report = check(descriptor, a, b)
     complete = report.descriptor
     if not report.supported:
@@ -172,9 +172,11 @@ def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b:
         raise PlanError("strict=True compares the operands with the tile: pass a and b")
 
 
-def _check_split(split_k: object) -> None:
+def _check_schedule(split_k: object, raster: object) -> None:
     if not _is_int(split_k) or not 1 <= split_k <= MAX_PARTS:  # type: ignore[operator]
         raise PlanError(f"split_k = {split_k!r}: K is cut into 1 to {MAX_PARTS} parts at most", code="split_k")
+    if raster is not None and not isinstance(raster, Raster):
+        raise PlanError(f"raster = {raster!r}: tiles are visited as a dx.Raster says", code="raster")
 
 
 def _is_int(value: object) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 BAND = 16
 """Tiles of a band: what is at work at one time shares as few rows of A and columns of B, which then stay in L2."""
+
+MAX_BAND = 64
+"""The most tiles of a band: times as many tiles as 2^32 rows have at most, 2^26, it is a number of 32 bits."""
 
 MAX_PARTS = 64
 """The most parts of K: each leaves a whole accumulator in memory."""
@@ -17,7 +20,7 @@ _ALIGNMENT = 256
 
 
 class Raster(BaseModel):
-    """Bands of ``band`` tiles along M or N; inside a band, tiles along it first.
+    """Bands of ``band`` tiles along M or N, 1 to 64; inside a band, tiles along it first.
 
     One tile a band is row by row or column by column.
     """
@@ -25,7 +28,7 @@ class Raster(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     along: Literal["m", "n"] = "m"
-    band: int = BAND
+    band: int = Field(default=BAND, ge=1, le=MAX_BAND)
 
     def __str__(self) -> str:
         return f"bands of {self.band} tiles along {self.along.upper()}"

@@ -206,6 +206,10 @@ class CudaDevice:
 
     # ---- running
 
+    def captures(self, queue: Any) -> bool:
+        """Whether what is enqueued on the stream goes into a graph."""
+        return self._gpu.captures(queue)
+
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
         """A new CuPy array that the stream may write at once, of bytes where the element is an 8-bit float.
 
@@ -227,19 +231,7 @@ class CudaDevice:
             return result_array(self._cupy, shape, dtype, row_major=row_major)
 
     def zeros(self, size: int, *, queue: Any) -> tuple[int, Any]:
-        """Device memory that the stream may use at once.
-
-        Raises
-        ------
-        LaunchError
-            The stream is being captured: the graph would write to memory that is given to others.
-        """
-        if self._gpu.captures(queue):
-            text = (
-                "the memory in which parts of K meet cannot be allocated while the stream is being captured into a "
-                "graph; nothing was launched, and the capture goes on. Capture what Gemm.prepare(...) made before"
-            )
-            raise LaunchError(text, status="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
+        """Device memory that the stream may use at once."""
         with self._current(queue):
             memory = self._cupy.zeros(size, dtype=np.uint8)
         return int(memory.data.ptr), memory

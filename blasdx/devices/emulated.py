@@ -123,6 +123,10 @@ class EmulatedDevice:
         """The look itself."""
         return look
 
+    def captures(self, queue: object) -> bool:
+        """Nothing is ever recorded."""
+        return False
+
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: object) -> Any:
         """A new NumPy array."""
         return result_array(np, shape, element.numpy_dtype, row_major=row_major)

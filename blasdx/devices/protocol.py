@@ -165,6 +165,9 @@ class Device(Protocol):
     def again(self, look: Look, arrays: Arrays, stream: object) -> Look:
         """The same look, for a call that takes its place in a queue now."""
 
+    def captures(self, queue: Any) -> bool:
+        """Whether what goes into the queue is recorded into a graph instead of run."""
+
     def empty(self, shape: tuple[int, ...], element: Element, *, row_major: bool, queue: Any) -> Any:
         """A new array for a result."""
 

@@ -11,7 +11,7 @@ from tiles import tile
 import blasdx as dx
 from blasdx.devices.emulated import EmulatedDevice
 from blasdx.operands import padded
-from blasdx.schedule import Parts, Raster, parts_of
+from blasdx.schedule import Parts, parts_of
 
 HOPPER = tile((128, 64, 64), sm=900).with_(dx.BlockDim(256))
 CASES: dict[str, tuple[dx.Descriptor, dict[str, Any]]] = {
@@ -99,8 +99,10 @@ def test_how_many_parts_there_can_be(parts: Any) -> None:
 
 
 @pytest.mark.parametrize("cluster", [(1, 1), (2, 1)])
-@pytest.mark.parametrize("raster", [Raster(along="m", band=1), Raster(along="n", band=2), Raster(along="n")], ids=str)
-def test_every_tile_is_visited_once(raster: Raster, cluster: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "raster", [dx.Raster(along="m", band=1), dx.Raster(along="n", band=2), dx.Raster(along="n")], ids=str
+)
+def test_every_tile_is_visited_once(raster: dx.Raster, cluster: tuple[int, int]) -> None:
     plan = dx.suggest_pipeline(tile((64, 64, 64)) + dx.BlocksPerCluster(*cluster), raster=raster, depth=2)
     assert str(raster) in str(plan)
     result, true = product(plan, "random", m=300, n=330, k=72, processors=4)

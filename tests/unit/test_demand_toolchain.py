@@ -32,7 +32,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA", "CONDA"))}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={**kept, "PYTHONPATH": str(root), **environment},
+        env={**kept, "PYTHONPATH": os.pathsep.join((str(root), str(root / "tools"))), **environment},
         cwd=root,
         capture_output=True,
         text=True,

@@ -149,3 +149,52 @@ def test_an_empty_sum_times_infinity_warns_of_nothing() -> None:
     c = np.array([[0.0, 1.0, -2.0]], np.float32)
     got = gemm(np.zeros((1, 0), ml_dtypes.bfloat16), np.zeros((0, 3), ml_dtypes.bfloat16), c, beta=float("inf"))
     np.testing.assert_array_equal(got, np.array([[np.nan, np.inf, -np.inf]], np.float32))
+
+
+class Parted(Recorder):
+    """Counts the memory in which parts of K meet; one of its queues is being captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocated: list[Any] = []
+
+    def zeros(self, size: int, *, queue: object) -> tuple[int, Any]:
+        self.allocated.append(queue)
+        return super().zeros(size, queue=queue)
+
+    def captures(self, queue: object) -> bool:
+        return queue == "captured"
+
+
+@pytest.fixture
+def parted() -> dx.Gemm:
+    source = dx.render(dx.suggest_pipeline(tile(), depth=2, split_k=3))
+    return dx.Gemm(dx.CompiledKernel(source=source, cubin=b"", ptx="", log=""), Parted())
+
+
+def test_parts_of_k_meet_in_memory_of_their_queue(parted: dx.Gemm) -> None:
+    a, b = operands(5, 3, 640)
+    for queue in [*"abab", *range(20), *range(12, 20), "a"]:
+        parted(a, b, stream=queue)
+    assert parted.device.allocated == ["a", "b", *range(20), "a"]  # the last 8 are remembered
+    counters = [
+        operand.address
+        for launch in parted.device.launches
+        for operand in launch.arguments[-1].operands
+        if operand is not None and operand.name == "counters"
+    ]
+    assert counters[0] == counters[2] != counters[1] == counters[3]
+
+
+def test_parts_of_k_in_a_graph_need_memory_of_their_own(parted: dx.Gemm) -> None:
+    a, b = operands(5, 3, 640)
+    prepared = parted.prepare(a, b, stream="a")
+    assert parted.device.allocated == ["a"]
+    prepared(stream="captured")
+    parted(a, b, stream="b")
+    count = len(parted.device.launches)
+    with pytest.raises(dx.LaunchError, match=r"nothing was launched.*Gemm\.prepare"):
+        parted(a, b, stream="captured")
+    with pytest.raises(dx.LaunchError, match=r"nothing was launched.*Gemm\.prepare"):
+        parted.prepare(a, b, stream="captured")
+    assert len(parted.device.launches) == count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pydantic
 import pytest
 from tiles import tile
 
@@ -277,3 +278,15 @@ def test_a_plan_prints_itself():
 )
 def test_grid(m, n, sms, grid):
     assert dx.suggest_pipeline(descriptor(), depth=1).grid(m, n, sms) == grid
+
+
+@pytest.mark.parametrize("band", [0, -1, 65, 2.5])
+def test_bands_that_are_none_are_refused(band):
+    with pytest.raises(pydantic.ValidationError, match="band"):
+        dx.Raster(band=band)
+
+
+@pytest.mark.parametrize("raster", [0, "m", {"along": "n"}, dx.Raster])
+def test_an_order_of_tiles_is_a_raster(raster):
+    with pytest.raises(PlanError, match=r"raster = .*dx\.Raster"):
+        dx.suggest_pipeline(tile(), raster=raster)
