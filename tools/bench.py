@@ -1,11 +1,13 @@
-"""Products on this machine's Hopper GPU beside cuBLAS, measured in one process.
+"""Products on this machine's Hopper GPU beside cuBLAS and CuPy, measured in one process.
 
-For each shape, a handful of descriptors and torch's cuBLAS take turns, round after round, on random normal inputs that
-rotate through at least three times the L2 cache. Each figure is the median over rounds of one graph replay, so that
-host time does not count; ratios are medians of per-round ratios. Every result is checked first.
+For each shape, a handful of descriptors, torch's cuBLAS and CuPy take turns, round after round, on random normal inputs
+that rotate through at least three times the L2 cache. Each figure is the median over rounds of one graph replay, so
+that host time does not count; ratios are medians of per-round ratios. Every result is checked first, and the SM clock
+is read while cuBLAS and the best descriptor are at work.
 
     python tools/bench.py                       # the table of docs/performance.md
     python tools/bench.py 4096x4096x4096 --json bench.json
+    python tools/plot_bench.py bench.json bench.svg
 
 Needs torch (for cuBLAS) and CuPy.
 """
@@ -16,15 +18,15 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupy
 import torch
 from tiles import tile
+from turns import Contestant, Turns, median_ratio, refuse_zeros
 
 import blasdx as dx
 
@@ -67,93 +69,112 @@ def compiled(
 
 
 class Row(TypedDict):
-    """One kernel's figures for one shape; ``ratio`` is cuBLAS's time over its own."""
+    """One contestant's figures for one shape; ``ratio`` is cuBLAS's time over its own."""
 
-    kernel: str
+    name: str
     tflops: int
     ratio: float
 
 
 class Result(TypedDict):
-    """One shape's figures."""
+    """One shape's figures. ``clocks``: of the SMs, in MHz, under cuBLAS and under the best descriptor's kernel."""
 
     shape: tuple[int, ...]
     cublas: int
+    cupy: Row | str
     ours: list[Row]
+    clocks: tuple[int | None, int | None]
 
 
-def median_ratio(base: list[float], times: list[float]) -> float:
-    return statistics.median(b / t for b, t in zip(base, times, strict=True))
+class Operands:
+    """Sets of random operands for one shape, as torch's and as CuPy's arrays."""
 
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        *batches, m, n, k = shape
+        count = batches[0] if batches else 1
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        self.sets = max(2, min(64, -(-3 * l2 // (2 * count * (m * k + n * k + m * n)))))
+        self.operations = 2 * count * m * n * k
 
-def rounds_of(graphs: list[torch.cuda.CUDAGraph], repeats: int, rounds: int) -> list[list[float]]:
-    """Milliseconds of one of the ``repeats`` launches in each graph, which take turns round after round."""
-    times: list[list[float]] = [[] for _ in graphs]
-    for turn in range(rounds + 2):
-        for graph, taken in zip(graphs, times, strict=True):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            if turn >= 2:  # clocks and caches warm
-                taken.append(start.elapsed_time(end) / repeats)
-    return times
+        def random(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(*batches, rows, columns, device="cuda", dtype=torch.bfloat16)
+
+        self.a = [random(m, k) for _ in range(self.sets)]
+        self.b = [random(n, k).mT for _ in range(self.sets)]
+        self.out = [torch.empty(*batches, m, n, device="cuda", dtype=torch.bfloat16) for _ in range(self.sets)]
+        refuse_zeros(*self.a, *self.b)
+        self.reference = self.a[0].float() @ self.b[0].float()
+        self.views: list[tuple[Any, Any, Any]] = [
+            (cupy.from_dlpack(a), cupy.from_dlpack(b.mT).swapaxes(-1, -2), cupy.from_dlpack(out))
+            for a, b, out in zip(self.a, self.b, self.out, strict=True)
+        ]
+
+    def cublas(self) -> Contestant:
+        """Through torch, which asks cuBLASLt's heuristics."""
+        return Contestant("cuBLAS", lambda i: torch.matmul(self.a[i], self.b[i], out=self.out[i]))
+
+    def cupy(self, stream: torch.cuda.Stream) -> Contestant:
+        """What CuPy makes of the same arrays."""
+        external = cupy.cuda.Stream.from_external(stream)
+
+        def call(i: int) -> None:
+            a, b, out = self.views[i]
+            with external:
+                cupy.matmul(a, b, out=out)
+
+        return Contestant("CuPy", call)
+
+    def ours(self, gemm: dx.Gemm, stream: torch.cuda.Stream, **extra: Any) -> Contestant:
+        """A prepared call for each set of operands."""
+        calls = [gemm.prepare(a, b, out=out, stream=stream, **extra) for a, b, out in self.views]
+        return Contestant(gemm.kernel.entry, lambda i: calls[i](stream=stream))
 
 
 def measure(shape: tuple[int, ...], gemms: list[dx.Gemm], rounds: int) -> Result:
-    *batches, m, n, k = shape
-    count = batches[0] if batches else 1
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = max(2, min(64, -(-3 * l2 // (2 * count * (m * k + n * k + m * n)))))
+    operands = Operands(shape)
+    turns = Turns(max(4, min(200, int(4e-3 / (operands.operations / 600e12)))), operands.sets)
 
-    def random(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(*batches, rows, columns, device="cuda", dtype=torch.bfloat16)
+    def enter(contestant: Contestant) -> None:
+        turns.enter(contestant, operands.out[0], operands.reference, tolerance=1e-2)
 
-    a = [random(m, k) for _ in range(sets)]
-    b = [random(n, k) for _ in range(sets)]
-    out = [torch.full((*batches, m, n), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
-    views = [tuple(map(cupy.from_dlpack, operands)) for operands in zip(a, b, out, strict=True)]
-    reference = a[0].float() @ b[0].float().mT
-    operations = 2 * count * m * n * k
-    repeats = max(4, min(200, int(4e-3 / (operations / 600e12))))
-    stream = torch.cuda.Stream()
-
-    def library(i: int) -> None:
-        torch.matmul(a[i], b[i].mT, out=out[i])
-
-    def ours(gemm: dx.Gemm) -> Callable[[int], None]:
-        def call(i: int) -> None:
-            gemm(views[i][0], views[i][1].swapaxes(-1, -2), out=views[i][2], stream=stream)
-
-        return call
-
-    calls = [library, *(ours(gemm) for gemm in gemms)]
-    graphs = []
-    for call in calls:
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            out[0].fill_(float("nan"))
-            call(0)
-            stream.synchronize()
-            error = ((out[0].float() - reference).norm() / reference.norm()).item()
-            if not error < 1e-2:
-                raise SystemExit(f"{shape}: wrong result, relative error {error}")
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                for repeat in range(repeats):
-                    call(repeat % sets)
-        graphs.append(graph)
-    times = rounds_of(graphs, repeats, rounds)
-    tflops = [operations / statistics.median(taken) / 1e9 for taken in times]
+    enter(operands.cublas())
+    for gemm in gemms:
+        enter(operands.ours(gemm, turns.stream))
+    cupys: Row | str
+    try:
+        enter(operands.cupy(turns.stream))
+    except (TypeError, ValueError, RuntimeError) as error:  # CuPy says that it does not multiply these
+        cupys = f"{type(error).__name__}: {error}"
+    times = turns.times(rounds)
+    rows: list[Row] = [
+        {
+            "name": contestant.name,
+            "tflops": round(operands.operations / statistics.median(taken) / 1e9),
+            "ratio": round(median_ratio(times[0], taken), 3),
+        }
+        for contestant, taken in zip(turns.contestants, times, strict=True)
+    ]
+    ours = rows[1 : 1 + len(gemms)]
+    if len(rows) > 1 + len(gemms):
+        cupys = rows[-1]
+    best = max(range(len(ours)), key=lambda i: ours[i]["ratio"])
     return {
         "shape": shape,
-        "cublas": round(tflops[0]),
-        "ours": [
-            {"kernel": gemm.kernel.entry, "tflops": round(speed), "ratio": round(median_ratio(times[0], taken), 3)}
-            for gemm, speed, taken in zip(gemms, tflops[1:], times[1:], strict=True)
-        ],
+        "cublas": rows[0]["tflops"],
+        "cupy": cupys,
+        "ours": ours,
+        "clocks": (turns.clock(0), turns.clock(1 + best)),
     }
+
+
+def show(found: Result) -> None:
+    best = max(found["ours"], key=lambda row: row["ratio"])
+    name = "x".join(map(str, found["shape"]))
+    clocks = " and ".join("?" if clock is None else str(clock) for clock in found["clocks"])
+    cupys = found["cupy"] if isinstance(found["cupy"], str) else f"{found['cupy']['ratio']:.3f}"
+    print(f"{name:>18}  cuBLAS {found['cublas']:4} TFLOP/s   best {best['ratio']:.3f}  {best['name']}")
+    print(f"{'':>18}  CuPy {cupys}   {clocks} MHz under cuBLAS and the best")
+    print("    " + ", ".join(f"{row['ratio']:.3f}" for row in found["ours"]), flush=True)
 
 
 def main() -> None:
@@ -163,15 +184,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     shapes = [tuple(map(int, text.split("x"))) for text in options.shapes] or SHAPES
-    gemms = [dx.Gemm(compiled(*tile), "cuda") for tile in TILES]
+    gemms = [dx.Gemm(compiled(*chosen), "cuda") for chosen in TILES]
     results = []
     for shape in shapes:
-        found = measure(shape, gemms, options.rounds)
-        results.append(found)
-        name = "x".join(map(str, shape))
-        best = max(found["ours"], key=lambda row: row["ratio"])
-        print(f"{name:>18}  cuBLAS {found['cublas']:4} TFLOP/s   best {best['ratio']:.3f}  {best['kernel']}")
-        print("    " + ", ".join(f"{row['ratio']:.3f}" for row in found["ours"]), flush=True)
+        results.append(measure(shape, gemms, options.rounds))
+        show(results[-1])
     if options.json:
         device = torch.cuda.get_device_name()
         options.json.write_text(json.dumps({"device": device, "tiles": TILES, "results": results}, indent=1))
