@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import blasdx as dx
+from tests.gpu.test_demand_launches import python
 from tests.gpu.test_wgmma import kernel
 
 bf16 = ml_dtypes.bfloat16
@@ -66,6 +67,52 @@ def test_pytorchs_stream_is_the_one_of_its_tensors(torch: Any) -> None:
         gemm(a, b.T, out=out)
         torch.cuda.current_stream().synchronize()
     assert (out == 64).all()
+
+
+JAX = """
+import cupy
+import jax.numpy as jnp
+import numpy as np
+import blasdx as dx
+from tests.gpu.test_demand_arrays import expected, integers
+from tests.gpu.test_wgmma import kernel
+
+a, b = integers(70, 72, 1), integers(33, 72, 2)
+gemm = dx.Gemm(kernel((64, 64, 64), 128, ("row", "row", "row")), "cuda")
+for round in range(20):  # what JAX still computes is waited for
+    doubled = jnp.asarray(a) * 2
+    result = gemm(doubled, jnp.asarray(b).T)
+    assert type(result) is cupy.ndarray
+    np.testing.assert_array_equal(cupy.asnumpy(result), 2 * expected(a, b))
+try:
+    gemm(doubled, jnp.asarray(b).T, out=jnp.zeros((70, 33), jnp.float32))
+except dx.OperandError as error:
+    assert "out" in str(error), error
+else:
+    raise AssertionError("an array of JAX was written")
+print("equal")
+"""
+
+
+def test_arrays_of_jax_are_operands(hopper: Any) -> None:
+    pytest.importorskip("jax")
+    # Otherwise JAX takes most of the GPU's memory for itself, in the other processes' place.
+    result = python(JAX, XLA_PYTHON_CLIENT_PREALLOCATE="false", JAX_PLATFORMS="cuda")
+    if "Unable to initialize backend" in result.stderr:
+        pytest.skip("this JAX has no CUDA backend")
+    assert (result.returncode, result.stdout) == (0, "equal\n"), result.stderr
+
+
+def test_arrays_of_numba_are_operands_and_results(hopper: Any) -> None:
+    numba = pytest.importorskip("numba.cuda")
+    a, b = (integers(rows, 72, rows).astype(np.float16) for rows in (70, 33))
+    device_a, device_b = numba.to_device(a), numba.to_device(b)
+    out = numba.to_device(np.full((70, 33), np.nan, np.float32))
+    numba.synchronize()
+    gemm = dx.Gemm(kernel((64, 64, 64), 128, precision="f16"), "cuda")
+    assert gemm(device_a, device_b.T, out=out) is out
+    hopper.cuda.Device().synchronize()
+    np.testing.assert_array_equal(out.copy_to_host(), expected(a, b))
 
 
 def test_an_array_in_host_memory_is_refused_with_the_copy_to_make(hopper: Any) -> None:

@@ -144,11 +144,12 @@ def test_kernels_run_though_the_driver_is_older_than_the_compiler(hopper: Any) -
     assert bool((dx.Gemm(kernel((64, 64, 64), 128), "cuda")(ones, ones.T) == 64).all())
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, **more: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
+    folders = str(root), str(root / "tools")
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, **more, "PYTHONPATH": os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])},
         cwd=root,
         capture_output=True,
         text=True,
