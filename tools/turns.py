@@ -1,4 +1,4 @@
-"""Timing on a GPU: graphs of back-to-back launches that take turns, in one process.
+"""Timing on a GPU: back-to-back launches that take turns, in one process.
 
 What the benchmarks have in common. Needs torch, for its graphs and events, and a CUDA GPU.
 """
@@ -9,12 +9,16 @@ import statistics
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
 WARM_UP = 2
 """Rounds that do not count: clocks and caches get warm."""
+
+ENQUEUED_IN_S = 1e-4
+"""A call takes the host less; for so long the GPU is kept from beginning with those that no graph holds."""
 
 UNDER_LOAD_S = 0.25
 """How long the GPU has worked when its clock is read."""
@@ -26,19 +30,21 @@ class Contestant:
 
     name: str
     call: Callable[[int], Any]
+    captured: bool = True
+    """Whether it can be, into a graph."""
 
 
 class Turns:
-    """Contestants, each with its graph of ``repeats`` launches that go round ``sets`` sets of operands."""
+    """Contestants, each with ``repeats`` launches at a time that go round ``sets`` sets of operands."""
 
     def __init__(self, repeats: int, sets: int) -> None:
         self.repeats, self.sets = repeats, sets
         self.stream = torch.cuda.Stream()
         self.contestants: list[Contestant] = []
-        self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._all: list[Callable[[], None]] = []
 
     def enter(self, contestant: Contestant, out: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-        """Check the contestant's result on the first set, which it leaves in ``out``, and capture its graph.
+        """Check the contestant's result on the first set, which it leaves in ``out``, and capture its launches.
 
         Raises
         ------
@@ -56,36 +62,54 @@ class Turns:
             for i in range(1, self.sets):  # what is allocated or loaded at a first call is there before the capture
                 contestant.call(i)
             self.stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
-                for repeat in range(self.repeats):
-                    contestant.call(repeat % self.sets)
+            self._all.append(self._graph(contestant) if contestant.captured else partial(self._enqueue, contestant))
         self.contestants.append(contestant)
-        self._graphs.append(graph)
+
+    def _enqueue(self, contestant: Contestant) -> None:
+        for repeat in range(self.repeats):
+            contestant.call(repeat % self.sets)
+
+    def _graph(self, contestant: Contestant) -> Callable[[], None]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            self._enqueue(contestant)
+        return cast("Callable[[], None]", graph.replay)
 
     def times(self, rounds: int) -> list[list[float]]:
         """Milliseconds of a launch, of every contestant in every round."""
-        times: list[list[float]] = [[] for _ in self._graphs]
+        times: list[list[float]] = [[] for _ in self._all]
         for turn in range(rounds + WARM_UP):
-            for graph, taken in zip(self._graphs, times, strict=True):
-                milliseconds = _replayed(graph)
+            for index, taken in enumerate(times):
+                milliseconds = self._timed(index)
                 if turn >= WARM_UP:
                     taken.append(milliseconds / self.repeats)
         return times
 
     def clock(self, index: int) -> int | None:
         """The SM clock in MHz while a contestant has been at work for a quarter of a second, if nvidia-smi tells it."""
-        graph = self._graphs[index]
-        replays = max(1, int(2 * UNDER_LOAD_S * 1e3 / _replayed(graph)))
+        turns = max(1, int(2 * UNDER_LOAD_S * 1e3 / self._timed(index)))
         half = torch.cuda.Event()
-        for replay in range(replays):
-            graph.replay()
-            if replay == replays // 2:
-                half.record()
-        half.synchronize()  # as many replays are still waiting
+        with torch.cuda.stream(self.stream):
+            for turn in range(turns):
+                self._all[index]()
+                if turn == turns // 2:
+                    half.record()
+        half.synchronize()  # as many are still waiting
         clock = _sm_clock()
         torch.cuda.synchronize()
         return clock
+
+    def _timed(self, index: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(self.stream):
+            if not self.contestants[index].captured:
+                torch.cuda._sleep(int(self.repeats * ENQUEUED_IN_S * 2e9))  # cycles, of at most 2 GHz
+            start.record()
+            self._all[index]()
+            end.record()
+        torch.cuda.synchronize()
+        milliseconds: float = start.elapsed_time(end)
+        return milliseconds
 
 
 def median_ratio(base: list[float], times: list[float]) -> float:
@@ -98,16 +122,6 @@ def refuse_zeros(*operands: torch.Tensor) -> None:
     for operand in operands:
         if not operand.any():
             raise SystemExit("operands of zeros only are not timed: they run at a clock that nothing else reaches")
-
-
-def _replayed(graph: torch.cuda.CUDAGraph) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    milliseconds: float = start.elapsed_time(end)
-    return milliseconds
 
 
 def _sm_clock() -> int | None:

@@ -106,11 +106,11 @@ def test_arrays_of_jax_are_operands(hopper: Any) -> None:
 def test_arrays_of_numba_are_operands_and_results(hopper: Any) -> None:
     numba = pytest.importorskip("numba.cuda")
     a, b = (integers(rows, 72, rows).astype(np.float16) for rows in (70, 33))
-    device_a, device_b = numba.to_device(a), numba.to_device(b)
+    device_a, device_b = numba.to_device(a), numba.to_device(np.ascontiguousarray(b.T))
     out = numba.to_device(np.full((70, 33), np.nan, np.float32))
     numba.synchronize()
-    gemm = dx.Gemm(kernel((64, 64, 64), 128, precision="f16"), "cuda")
-    assert gemm(device_a, device_b.T, out=out) is out
+    gemm = dx.Gemm(kernel((64, 64, 64), 128, ("row", "row", "row"), precision="f16"), "cuda")
+    assert gemm(device_a, device_b, out=out) is out
     hopper.cuda.Device().synchronize()
     np.testing.assert_array_equal(out.copy_to_host(), expected(a, b))
 
