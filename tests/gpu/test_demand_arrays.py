@@ -77,7 +77,7 @@ import blasdx as dx
 from tests.gpu.test_demand_arrays import expected, integers
 from tests.gpu.test_wgmma import kernel
 
-a, b = integers(70, 72, 1), integers(33, 72, 2)
+a, b = integers(70, 72, 1), integers(40, 72, 2)
 gemm = dx.Gemm(kernel((64, 64, 64), 128, ("row", "row", "row")), "cuda")
 for round in range(20):  # what JAX still computes is waited for
     doubled = jnp.asarray(a) * 2
@@ -85,7 +85,7 @@ for round in range(20):  # what JAX still computes is waited for
     assert type(result) is cupy.ndarray
     np.testing.assert_array_equal(cupy.asnumpy(result), 2 * expected(a, b))
 try:
-    gemm(doubled, jnp.asarray(b).T, out=jnp.zeros((70, 33), jnp.float32))
+    gemm(doubled, jnp.asarray(b).T, out=jnp.zeros((70, 40), jnp.float32))
 except dx.OperandError as error:
     assert "out" in str(error), error
 else:
@@ -105,9 +105,9 @@ def test_arrays_of_jax_are_operands(hopper: Any) -> None:
 
 def test_arrays_of_numba_are_operands_and_results(hopper: Any) -> None:
     numba = pytest.importorskip("numba.cuda")
-    a, b = (integers(rows, 72, rows).astype(np.float16) for rows in (70, 33))
+    a, b = (integers(rows, 72, rows).astype(np.float16) for rows in (70, 40))
     device_a, device_b = numba.to_device(a), numba.to_device(np.ascontiguousarray(b.T))
-    out = numba.to_device(np.full((70, 33), np.nan, np.float32))
+    out = numba.to_device(np.full((70, 40), np.nan, np.float32))
     numba.synchronize()
     gemm = dx.Gemm(kernel((64, 64, 64), 128, ("row", "row", "row"), precision="f16"), "cuda")
     assert gemm(device_a, device_b, out=out) is out
