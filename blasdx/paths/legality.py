@@ -112,6 +112,17 @@ def _roomy(query: Query) -> Verdict:
     return Verdict(not short, str(given), f"at least {tight}", why or "Rows do not overlap.", (fix,))
 
 
+def _staged_rows(query: Query) -> bool:
+    descriptor = query.descriptor
+    return descriptor.with_pipeline and all(descriptor.get(kind) is not None for kind in (Size, LeadingDimension))
+
+
+def _unpadded(query: Query) -> Verdict:
+    given, tight = query.descriptor.get(LeadingDimension), query.descriptor.tight_leading_dimension
+    why = "A pipeline swizzles its tiles instead of padding them; a matrix in memory has its array's own strides."
+    return Verdict(given == tight, str(given), f"{tight}, or none", why, (tight,))
+
+
 def _clustered(query: Query) -> bool:
     return query.descriptor.get(BlocksPerCluster) is not None
 
@@ -233,6 +244,19 @@ GATES = (
             CARD.with_(LeadingDimension(63, 64, 256)),
             CARD.with_(LeadingDimension(64, 64, 256), Arrangement("col", "row", "row")),
         ),
+    ),
+    Gate(
+        "padded-rows",
+        "LeadingDimension of a pipeline",
+        "LeadingDimension is the tile's own, or is left out, beside WithPipeline.",
+        "It is that of a tile in shared memory, where TMA writes swizzled tiles that need no padding: another value is "
+        "without effect. Matrices in memory have the strides of their arrays.",
+        SOURCE,
+        _unpadded,
+        applies=_staged_rows,
+        advisory=True,
+        passing=_examples(CARD.with_(LeadingDimension(64, 64, 256))),
+        failing=_examples(CARD.with_(LeadingDimension(72, 64, 256))),
     ),
     Gate(
         "cluster",
