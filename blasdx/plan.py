@@ -241,8 +241,7 @@ class PipelinePlan(_Value):
     @property
     def bulk_stores(self) -> bool:
         """Whether the kernel stores C with TMA where C's address, strides and rows allow it."""
-        row_by_row = self.descriptor.arrangement.c is row_major
-        return self.staging is not None and self.staging.is_bulk_storable and row_by_row
+        return self.staging is not None and self.staging.is_bulk_storable
 
     @property
     def tile_m(self) -> int:

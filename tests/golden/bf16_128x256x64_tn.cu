@@ -498,6 +498,10 @@ struct MemoryTile {
   u32 row, column;       // the tile's first element
   u32 batch = 0;
 
+  // Whether every row begins on a multiple of so many bytes.
+  __device__ bool is_aligned_to(u32 bytes) const {
+    return (reinterpret_cast<u64>(data) | (ld | batch_stride) * sizeof(T)) % bytes == 0;
+  }
   __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
   // How many elements of a row, from one on, lie inside.
   __device__ u32 inside(Index at) const { return holds(at) ? columns - (column + at.column) : 0; }
@@ -535,9 +539,7 @@ constexpr u32 kVectorWords = 4;
 using Vector = uint4;
 
 template <typename T>
-__device__ bool is_vectorizable(const MemoryTile<T>& tile) {
-  return (reinterpret_cast<u64>(tile.data) | (tile.ld | tile.batch_stride) * sizeof(T)) % sizeof(Vector) == 0;
-}
+__device__ bool is_vectorizable(const MemoryTile<T>& tile) { return tile.is_aligned_to(sizeof(Vector)); }
 
 // Reads kRun elements of one row, of which only those inside count.
 template <typename T>

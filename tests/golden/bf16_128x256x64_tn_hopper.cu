@@ -73,6 +73,9 @@ constexpr u32 kBBlockBytes = 32768;  // from one MMA's columns to the next's
 
 // C leaves through shared memory in chunks of 64 rows x kChunk columns, 128B swizzle; each warpgroup has kStagingBuffers.
 constexpr u32 kChunk = 32;
+constexpr u32 kSpan = 32;  // elements of a row of it that lie side by side
+constexpr u32 kUnit = 4;  // and those that a thread copies at once
+using Unit = uint4;
 constexpr u32 kChunkBytes = 8192;
 constexpr u32 kStagingBuffers = 2;
 
@@ -121,8 +124,23 @@ __device__ __forceinline__ void store_shared(u32 address, u32 value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-__device__ __forceinline__ void store_shared_pair(u32 address, u32 first, u32 second) {
-  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
+__device__ __forceinline__ uint4 load_shared_128(u32 address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_shared_64(u32 address, uint2 value) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_128(u32 address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
 }
 
 // Barrier `id` among the next `threads` threads that come to it.
@@ -545,7 +563,13 @@ struct MemoryTile {
   u32 batch = 0;
   const TensorMap* map = nullptr;  // of the matrix, where TMA can write it
 
+  // Whether every row begins on a multiple of so many bytes.
+  __device__ bool is_aligned_to(u32 bytes) const {
+    return (reinterpret_cast<u64>(data) | (ld | batch_stride) * sizeof(T)) % bytes == 0;
+  }
   __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  // How many elements of a row, from one on, lie inside.
+  __device__ u32 inside(Index at) const { return holds(at) ? columns - (column + at.column) : 0; }
   __device__ T* operator[](Index at) const {
     return data + batch * batch_stride + (row + at.row) * ld + (column + at.column);
   }
@@ -564,51 +588,65 @@ constexpr u32 kRun = kChunk / 4;
 constexpr u32 kRunAdjacent = 2;
 constexpr u32 kRunStep = 8;
 
-// Where C's element lies in a staging buffer.
+// Where C's element lies in a staging buffer, which begins where the swizzle's pattern does.
 __device__ u32 staged(u32 buffer, u32 row, u32 column) {
-  const u32 address = buffer + (row * kChunk + column) * sizeof(Output);
-  return address ^ (address >> 7 & 7) << 4;
+  const u32 pattern = row % 8 * 16;
+  return buffer + row * (kSpan * sizeof(Output)) + (column * sizeof(Output) ^ pattern);
 }
 
-// Visits every element of a chunk that lies inside the tile's part of the matrix, neighbours in memory by neighbouring
-// threads.
-template <typename T, typename Visit>
-__device__ __forceinline__ void for_each_element(const MemoryTile<T>& tile, u32 buffer, Index chunk, Visit visit) {
-#pragma unroll 2
-  for (u32 i = threadIdx.x % 128; i < 64 * kChunk; i += 128) {
+// Copies what of a chunk lies inside the matrix, neighbours by neighbouring threads: whole units where the matrix is aligned
+// to them, single elements at its edge and elsewhere.
+template <typename T, typename CopyUnit, typename Copy>
+__device__ __forceinline__ void copy_chunk(const MemoryTile<T>& tile, u32 buffer, Index chunk, CopyUnit copy_unit, Copy copy) {
+  const u32 width = tile.is_aligned_to(sizeof(Unit)) ? kUnit : 1;
+#pragma unroll 1
+  for (u32 i = threadIdx.x % 128 * width; i < 64 * kChunk; i += 128 * width) {
     const u32 row = i / kChunk;
     const u32 column = i % kChunk;
     const Index at = {chunk.row + row, chunk.column + column};
-    if (tile.holds(at)) {
-      visit(staged(buffer, row, column), tile[at]);
+    const u32 staging = staged(buffer, row, column);
+    T* const memory = tile[at];
+    const u32 inside = min(tile.inside(at), width);
+    if (inside == kUnit) {
+      copy_unit(staging, memory);
+      continue;
+    }
+#pragma unroll 1
+    for (u32 j = 0; j < inside; ++j) {
+      copy(staging + j * sizeof(T), memory + j);
     }
   }
 }
 
 // Brings a chunk into a staging buffer.
 template <typename T>
-__device__ __forceinline__ void fetch_elements(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
-  for_each_element(tile, buffer, chunk, [](u32 address, const T* element) {
-    store_shared(address, *element);
-  });
+__device__ __forceinline__ void fetch_chunk(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
+  copy_chunk(
+      tile, buffer, chunk,
+      [](u32 address, T* unit) { store_shared_128(address, *reinterpret_cast<const Unit*>(unit)); },
+      [](u32 address, T* element) { store_shared(address, *element); });
 }
 
 // Stores a staged chunk without TMA.
 template <typename T>
-__device__ __forceinline__ void store_elements(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
-  for_each_element(tile, buffer, chunk, [](u32 address, T* element) { *element = load_shared(address); });
+__device__ __forceinline__ void store_chunk(const MemoryTile<T>& tile, u32 buffer, Index chunk) {
+  copy_chunk(
+      tile, buffer, chunk,
+      [](u32 address, T* unit) { *reinterpret_cast<Unit*>(unit) = load_shared_128(address); },
+      [](u32 address, T* element) { *element = load_shared(address); });
 }
 
-// Two neighbours on their way out.
-__device__ void write_pair(u32 address, const Value* pair) {
-  store_shared_pair(address, __float_as_uint(pair[0]), __float_as_uint(pair[1]));
+// Two neighbours in a row on their way out.
+__device__ void write_pair(u32 buffer, u32 row, u32 column, const Value* pair) {
+  const u32 first = __float_as_uint(pair[0]), second = __float_as_uint(pair[1]);
+  store_shared_64(staged(buffer, row, column), make_uint2(first, second));
 }
 
 // And what stood in their place.
-__device__ void read_pair(u32 address, Value* pair) {
+__device__ void read_pair(u32 buffer, u32 row, u32 column, Value* pair) {
 #pragma unroll
   for (u32 i = 0; i < kRunAdjacent; ++i) {
-    const Output bits = load_shared(address + i * sizeof(Output));
+    const Output bits = load_shared(staged(buffer, row, column + i));
     pair[i] = __uint_as_float(bits);
   }
 }
@@ -647,7 +685,7 @@ class Accumulator {
         }
         named_barrier_sync(group + 1, 128);  // everyone is done with what the buffer held
         if (reads_c) {
-          fetch_elements(c, staging, place);
+          fetch_chunk(c, staging, place);
           named_barrier_sync(group + 1, 128);
         }
         // A fragment holds, for every 8 columns, two neighbours in a row and two more eight rows below.
@@ -662,13 +700,13 @@ class Accumulator {
             run[i] = result(first + 2 * i);
             run[i + 1] = result(first + 2 * i + 1);
             if (reads_c) {
-              read_pair(staged(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep), old + i);
+              read_pair(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep, old + i);
             }
           }
           f(run, old, at.row, at.column);
 #pragma unroll
           for (u32 i = 0; i < kRun; i += kRunAdjacent) {
-            write_pair(staged(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep), run + i);
+            write_pair(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep, run + i);
           }
         }
         if (bulk) {
@@ -676,7 +714,7 @@ class Accumulator {
         }
         named_barrier_sync(group + 1, 128);  // the chunk is whole
         if (!bulk) {
-          store_elements(out, staging, place);
+          store_chunk(out, staging, place);
         } else if (issues) {
           tma_store_3d(*out.map, out.column + place.column, out.row + place.row, out.batch, staging);
           bulk_commit_group();

@@ -179,12 +179,14 @@ def test_integer_sums_beyond_what_f32_holds(hopper):
     check(hopper, compiled, 128, 256, 4096)  # sums beyond 2^24, which f32 would round
 
 
-@pytest.mark.parametrize("output", [None, "bf16"])
-def test_ragged_outputs_take_both_ways_out(hopper, output):
-    compiled = kernel((128, 128, 64), 256, output=output)
-    for n in (128, 136, 130, 129, 127, 1):
-        check(hopper, compiled, 130, n, 64)
-        check(hopper, compiled, 130, n, 64, alpha=0.5, beta=3.0)
+@pytest.mark.parametrize("output", [None, "bf16", "s8"])
+@pytest.mark.parametrize("order", [ROW, COL])
+def test_ragged_outputs_take_all_ways_out(hopper, order, output):
+    compiled = kernel((128, 128, 64), 256, (ROW, COL, order), output=output)
+    for extent in (128, 136, 130, 129, 127, 1):
+        m, n = (130, extent) if order == ROW else (extent, 130)
+        check(hopper, compiled, m, n, 24)
+        check(hopper, compiled, m, n, 24, alpha=0.5, beta=3.0)
 
 
 def test_repeats_are_bit_equal(hopper):
@@ -198,14 +200,19 @@ def test_repeats_are_bit_equal(hopper):
         assert bool((gemm(a, b).view(np.uint16) == first.view(np.uint16)).all())
 
 
-def test_out_views_keep_their_gaps(hopper):
-    compiled = kernel((128, 128, 64), 256)
-    a, b = operands(200, 100, 64, [np.dtype(ml_dtypes.bfloat16)] * 2, (ROW, COL), integers=True)
-    for pad in (1, 4):
-        whole = hopper.full((210, 100 + 2 * pad), 7.0, dtype=np.float32)
-        view = whole[5:205, pad : pad + 100]
-        dx.Gemm(compiled, "cuda")(hopper.asarray(a), hopper.asarray(b), out=view)
-        host = hopper.asnumpy(whole)
-        np.testing.assert_array_equal(host[5:205, pad : pad + 100], a.astype(np.float64) @ b.astype(np.float64))
-        host[5:205, pad : pad + 100] = 7.0
-        assert (host == 7.0).all()
+@pytest.mark.parametrize("output", [None, "bf16", "s8"])
+@pytest.mark.parametrize("order", [ROW, COL])
+def test_out_views_keep_their_gaps(hopper, order, output):
+    compiled = kernel((128, 128, 64), 256, (ROW, COL, order), output=output)
+    dtype = compiled.source.plan.output.numpy_dtype
+    m, n = (200, 112) if order == ROW else (112, 200)
+    a, b = operands(m, n, 16, [np.dtype(ml_dtypes.bfloat16)] * 2, (ROW, COL), integers=True)
+    exact = np.clip(a.astype(np.float64) @ b.astype(np.float64), -128, 127 if output == "s8" else 255)
+    for offset, pitch in ((16, 144), (16, 147), (3, 144)):  # through TMA, at an odd pitch, at an odd address
+        whole = hopper.asarray(np.full((210, pitch), 7, dtype))
+        lines = whole[5:205, offset : offset + 112]
+        dx.Gemm(compiled, "cuda")(hopper.asarray(a), hopper.asarray(b), out=lines if order == ROW else lines.T)
+        host = hopper.asnumpy(whole).astype(np.float64)
+        np.testing.assert_array_equal(host[5:205, offset : offset + 112], exact if order == ROW else exact.T)
+        host[5:205, offset : offset + 112] = 7
+        assert (host == 7).all()

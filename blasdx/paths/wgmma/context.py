@@ -14,6 +14,7 @@ from blasdx.paths.wgmma.planner import STAGING_BUFFERS
 from blasdx.plan import PipelinePlan, Promotion, RegisterSplit
 
 _SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 0}
+_SWIZZLE_ROW_BYTES = 128
 
 
 class Context(KernelContext):
@@ -39,7 +40,7 @@ class Context(KernelContext):
     staging: StagingTile
     staging_buffers: int
     swizzle_rows: int
-    shared_suffix: str
+    lines_per_row: int
     promotion: Promotion | None
     releases_late: bool
     math_warps: int
@@ -66,7 +67,7 @@ def context(plan: PipelinePlan) -> Context:
         staging=staging,
         staging_buffers=STAGING_BUFFERS,
         swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
-        shared_suffix={8: "_u8", 16: "_u16", 32: ""}[plan.output.bits],
+        lines_per_row=_SWIZZLE_ROW_BYTES // staging.swizzle.span,
         promotion=plan.promotion,
         # One K block's MMAs run while the next one's are issued; with a single stage there is no next one.
         releases_late=plan.promotion is None and plan.depth > 1,

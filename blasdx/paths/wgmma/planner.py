@@ -80,7 +80,8 @@ def plan(
         block_rows=accumulator.mma_n,
         sharers=cluster[0],
     )
-    staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n)
+    c_row_major = descriptor.arrangement.c is row_major
+    staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n, row_major=c_row_major)
     roles = _roles(groups, fixed_blocksize)
     barriers = _barriers(depth, roles, loaders=cluster[0] + cluster[1] - 1)
     return PipelinePlan(
@@ -153,14 +154,16 @@ def _passes(
     is not unrolled too often: where N has no wide divisor chunks are narrow, and ptxas takes seconds and spills.
     The fewest parts; of equals the squarest, which loads the least of A and B.
     """
+    c_row_major = descriptor.arrangement.c is row_major
 
     def part(parts: tuple[int, int]) -> WarpgroupTile:
         return tile.model_copy(update={"m": tile.m // parts[0], "n": tile.n // parts[1]})
 
     def fits(cut: WarpgroupTile) -> bool:
         held = copies * cut.row_blocks * cut.column_blocks * cut.registers
-        chunks = cut.row_blocks * cut.columns // StagingTile.of(output, rows=ROWS, divides=cut.mma_n).columns
-        return held <= available and (chunks <= _MAX_CHUNKS or cut.columns == 8)
+        chunk = StagingTile.of(output, rows=ROWS, divides=cut.mma_n, row_major=c_row_major)
+        few = cut.row_blocks * cut.columns // chunk.columns <= _MAX_CHUNKS
+        return held <= available and (few or cut.columns == 8)
 
     blocks_m, blocks_n = tile.rows // ROWS, tile.columns // 8
     ways = [(m, n) for m in _divisors(blocks_m) for n in _divisors(blocks_n)]
