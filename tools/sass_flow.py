@@ -248,17 +248,24 @@ _SHARED = ("STS", "STSM")
 def _cheapest(
     code: Code, start: int, members: frozenset[int], ends: tuple[int, ...], bytes_each: int
 ) -> Epilogue | None:
-    """Of the ways to an end that write all they load, those that load most, and of them the one that executes least."""
+    """Of the ways to an end that write all they load, those that load most, then those that hand most of it to TMA.
+
+    Of them the one that executes least: a thread that issues no TMA store goes on while another of its warp does.
+    """
     stores = _SHARED if any(code.at[i].is_bulk_store for i in members) else _GLOBAL
-    # Per instruction: how many instructions lead to it at least, for each number of elements loaded and bytes written.
-    least: dict[int, dict[tuple[int, int], int]] = {start: {(0, 0): 0}}
+    # Per instruction: how many lead to it at least, for each number of elements loaded, bytes written and TMA stores.
+    least: dict[int, dict[tuple[int, int, int], int]] = {start: {(0, 0, 0): 0}}
     found = []
     for i in code.reached:
         instruction = code.at[i]
-        for (elements, written), executed in least.get(i, {}).items():
-            way = (elements + instruction.elements, written + instruction.written(*stores))
+        for (elements, written, sent), executed in least.get(i, {}).items():
+            way = (
+                elements + instruction.elements,
+                written + instruction.written(*stores),
+                sent + instruction.is_bulk_store,
+            )
             if i in ends and way[1] >= way[0] * bytes_each > 0:
-                found.append((way[0], -executed - 1))
+                found.append((way[0], way[2], -executed - 1))
             for j in code.forward(i):
                 if j in members:
                     there = least.setdefault(j, {})
@@ -266,5 +273,5 @@ def _cheapest(
         least.pop(i, None)
     if not found:
         return None
-    elements, executed = max(found)
+    elements, _, executed = max(found)
     return Epilogue(-executed, elements)

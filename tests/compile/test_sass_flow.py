@@ -95,6 +95,23 @@ def test_a_round_over_chunks_counts_wholly_and_a_bulk_store_ends_it() -> None:
     assert found == Epilogue(executed=5, elements=2)
 
 
+def test_a_way_does_not_go_round_the_tma_store_that_one_lane_issues() -> None:
+    found = epilogue(
+        code(
+            "LDTM.x2 R4, tmem[UR4]",
+            "STS.64 [R2], R4",
+            "@P0 BRA `(.L_x_1)",
+            "R2UR UR6, R3",
+            "UTMASTG.3D [UR6], [UR8]",
+            "UTMASTG.3D [UR6], [UR8]",
+            ".L_x_1:",
+            "EXIT",
+        ),
+        4,
+    )
+    assert found == Epilogue(executed=6, elements=2)
+
+
 @pytest.mark.parametrize(("opcode", "elements"), [("LDTM", 1), ("LDTM.x32", 32), ("LDTM.16dp256bit.x8", 32),
                                                   ("LDTM.16dp32bit_t0_t15.x32", 32), ("LDTM.16dp32bit_t16_t31.x32", 0),
                                                   ("LDTM.x64.PACK16BIT", 128)])  # fmt: skip
@@ -115,7 +132,8 @@ def test_our_loop_holds_the_planned_mmas_and_little_else(text: str, output: str)
     assert row.spills == 0
     assert row.registers == kernel.resources.registers
     assert row.epilogue is not None
-    assert row.epilogue <= 4.1  # Triton's, where it stores from registers as we do
+    # Triton's: of its persistent kernel, which stores with TMA, and of those that store 32 bits from registers.
+    assert row.epilogue <= (1.16 if kernel.source.plan.bulk_stores else 4.1)
     assert row.mbarriers == sum(barrier.stages for barrier in kernel.source.plan.barriers)
     assert str(row.instructions) in table([row])
 
