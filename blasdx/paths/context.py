@@ -121,7 +121,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "accumulator_element": d.precision.c.name,
         "bulk_stores": plan.bulk_stores,
         "fragment_size": plan.accumulator.elements_per_thread,
-        "buffer_size": plan.buffer_size,
+        "buffer_size": plan.regions[-1].offset + plan.regions[-1].size,
         "buffer_alignment": plan.buffer_alignment,
         "c_row_major": d.arrangement.c is row_major,
         "roles": plan.roles,

@@ -754,7 +754,7 @@ struct Pipeline {
 
   static constexpr u32 max_threads_per_block = kThreads;
   __host__ __device__ static constexpr u32 buffer_alignment() { return 1024; }
-  __host__ __device__ static constexpr u32 buffer_size() { return 196672; }
+  __host__ __device__ static constexpr u32 buffer_size() { return 229440; }
 
   // K blocks of the problem.
   __device__ u32 k_blocks() const { return (k + kTileK - 1) / kTileK; }
