@@ -34,14 +34,15 @@ class Planner(Protocol):
         output: Element,
         promote: bool,
         fixed_blocksize: bool,
+        staged: bool,
     ) -> PipelinePlan:
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
 
 
 class DepthPlanner(Protocol):
-    """A planner that only wants to know how deep."""
+    """A planner that only wants to know how deep, and whether C may leave through shared memory if it need not."""
 
-    def __call__(self, *, depth: int) -> PipelinePlan:
+    def __call__(self, *, depth: int, staged: bool) -> PipelinePlan:
         """The plan at this depth."""
 
 
@@ -74,7 +75,8 @@ def suggest_pipeline(
         The operands (arrays, or `OperandSpec`), (M, K) and (K, N), when they are known. Their element types are
         part of the landing path; with them, an inner dimension that differs is always refused.
     depth
-        Stages in shared memory, 1 to 16; the deepest that fits when left out.
+        Stages in shared memory, 1 to 16; the deepest that fits when left out. Where results of 16 or 8 bits can leave
+        through shared memory, at most 32 KiB go to that if the depth stays or four stages remain.
     scratch
         Bytes of shared memory the kernel itself wants behind the pipeline's buffer.
     output
@@ -186,14 +188,28 @@ def _is_int(value: object) -> bool:
 # ---- depth ---------------------------------------------------------------------------------------------------------
 
 
+STAGES_ENOUGH = 4
+"""Stages in shared memory with which a pipeline gives others up for C to leave through shared memory."""
+
+
 def _deepest(planner: DepthPlanner) -> PipelinePlan:
-    plans = (planner(depth=depth) for depth in range(MAX_DEPTH, 0, -1))
-    fitting = next((plan for plan in plans if plan.smem_total <= plan.smem_budget), None)
-    return fitting or _at(planner, 1)
+    """The deepest plan; with C staged in shared memory where that costs no stage or leaves enough of them."""
+
+    def fitting(*, staged: bool) -> PipelinePlan | None:
+        plans = (planner(depth=depth, staged=staged) for depth in range(MAX_DEPTH, 0, -1))
+        return next((plan for plan in plans if plan.smem_total <= plan.smem_budget), None)
+
+    direct, staged = fitting(staged=False), fitting(staged=True)
+    if direct is None:
+        return _at(planner, 1)
+    return staged if staged and staged.depth >= min(direct.depth, STAGES_ENOUGH) else direct
 
 
 def _at(planner: DepthPlanner, depth: int) -> PipelinePlan:
-    plan = planner(depth=depth)
+    """The plan of this depth; with C staged in shared memory where there is room left."""
+    plan, staged = (planner(depth=depth, staged=staged) for staged in (False, True))
+    if staged.smem_total <= (plan.smem_limit if plan.oversized else plan.smem_budget):
+        return staged
     if plan.smem_total > plan.smem_limit:
         stages = f"{depth} stage{'s' * (depth > 1)} x {plan.stage_bytes:,} B"
         rest = plan.smem_total - depth * plan.stage_bytes
@@ -210,7 +226,7 @@ def _at(planner: DepthPlanner, depth: int) -> PipelinePlan:
 
 def _advice(planner: DepthPlanner, depth: int, scratch: int) -> str:
     for shallower in range(depth - 1, 0, -1):
-        if (plan := planner(depth=shallower)).smem_total <= plan.smem_limit:
+        if (plan := planner(depth=shallower, staged=False)).smem_total <= plan.smem_limit:
             return f"depth={shallower} fits"
     return "choose a smaller tile" + (" or less scratch" if scratch else "")
 

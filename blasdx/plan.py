@@ -301,7 +301,8 @@ class PipelinePlan(_Value):
         threads = _threads_text(self)
         staging = self.region("staging").size if self.staging else 0
         overhead = f"{self.buffer_size - self.depth * self.stage_bytes:,} B of barriers"
-        overhead += f" + {staging:,} B of staging for C" if staging else " and handle"
+        overhead += " and handle" if self.path == "utcmma" else ""
+        overhead += f" + {staging:,} B of staging for C" if staging else ""
         scratch = f" + {self.scratch:,} B of scratch" if self.scratch else ""
         rows = {
             "threads": f"{self.block_dim} = {threads}",
@@ -317,6 +318,7 @@ class PipelinePlan(_Value):
             ),
             "A": _tile_text(self.a),
             "B": _tile_text(self.b),
+            **({"C": _staging_text(self.staging)} if self.staging else {}),
             "MMAs": f"{mma.blocks * mma.steps} a K block = {mma.blocks} x {mma.steps} of {mma.m} x {mma.n} x {mma.k}, "
             f"kind::{mma.kind}",
         }
@@ -363,6 +365,12 @@ def _s(count: int) -> str:
 def _tile_text(tile: OperandTile) -> str:
     inner, outer = tile.box
     return f"{tile.major}, {tile.boxes} box{'es' * (tile.boxes > 1)} of {inner} x {outer}, {tile.swizzle} swizzle"
+
+
+def _staging_text(tile: StagingTile) -> str:
+    by = "TMA stores" if tile.is_bulk_storable else "stores"
+    lines = tile.rows if tile.row_major else tile.columns
+    return f"{tile.element}, {by} of {tile.span} x {lines} from shared memory, {tile.swizzle} swizzle"
 
 
 def operand_majors(descriptor: Descriptor) -> tuple[Major, Major]:

@@ -34,9 +34,14 @@ class Swizzle(StrEnum):
         """Bits 61-63 of the sm_100 shared-memory matrix descriptor (PTX ISA 9.7.16.4.1)."""
         return _CODE[self]
 
+    @property
+    def rows(self) -> int:
+        """The address bits, from bit 7 on, that are XORed into those from bit 4 on, as a mask."""
+        return _ROWS[self]
+
     def physical(self, address: int) -> int:
         """The shared-memory address at which the byte with the unswizzled address ``address`` is stored."""
-        return address ^ (((address >> 7) & _ROWS[self]) << 4)
+        return address ^ (((address >> 7) & self.rows) << 4)
 
 
 _SPAN = {Swizzle.NONE: 16, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}

@@ -83,6 +83,11 @@ class AccumulatorTile(BaseModel):
         return self.chunk // 2 if self.lanes == "F" else self.chunk
 
     @property
+    def warp_rows(self) -> int:
+        """Rows of a block that one of the four epilogue warps reads."""
+        return 16 if self.lanes == "F" else 32
+
+    @property
     def elements_per_thread(self) -> int:
         """Elements that one of the 128 epilogue threads owns."""
         return self.m * self.n // 128

@@ -49,6 +49,19 @@ __device__ __forceinline__ void tma_store_3d(const TensorMap& map, u32 inner, u3
                : "memory");
 }
 
+// The same by the lane of a converged warp that `issues`, without a branch.
+__device__ __forceinline__ void tma_store_3d_if(bool issues, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                                u32 source) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %5, 0;\n\t"
+      "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n\t"
+      "}" ::"l"(&map),
+      "r"(inner), "r"(outer), "r"(batch), "r"(source), "r"(static_cast<u32>(issues))
+      : "memory");
+}
+
 // Makes a group of this thread's stores since the last one.
 __device__ __forceinline__ void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

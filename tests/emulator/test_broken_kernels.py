@@ -50,11 +50,25 @@ BROKEN = {
     "tensor memory is not freed": ("tmem_dealloc(tmem, kTmemColumns);", "", "tensor-memory-not-freed"),
 }
 
+STAGED = {
+    "TMA is not told of what threads wrote": (
+        "fence_proxy_async();\n    __syncwarp",
+        "__syncwarp",
+        "missing-proxy-fence",
+    ),
+    "a warp does not wait until TMA has read": (
+        "bulk_wait_group_read<0>();",
+        "",
+        "shared-overwritten-while-store-reads",
+    ),
+    "there is nothing that it could wait for": ("bulk_commit_group();", "", "shared-overwritten-while-store-reads"),
+}
+
 
 @cache
-def kernel(line: str = "", wrong: str = "") -> dx.CompiledKernel:
+def kernel(line: str = "", wrong: str = "", output: str = "f32") -> dx.CompiledKernel:
     """The kernel with `line`, which occurs once, replaced."""
-    source = dx.render(dx.suggest_pipeline(tile((128, 256, 64)), depth=2))
+    source = dx.render(dx.suggest_pipeline(tile((128, 256, 64)), depth=2, output=output))
     if line:
         assert source.text.count(line) == 1, f"the kernel no longer has the line {line!r}"
         source = source.model_copy(update={"text": source.text.replace(line, wrong)})
@@ -85,6 +99,16 @@ def test_one_wrong_line(what: str, schedule: str) -> None:
     compiled = kernel(line, wrong)
     with pytest.raises(EmulationError, match=says):
         multiply(compiled, EmulatedDevice(schedule=schedule, processors=1))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("what", STAGED)
+def test_one_wrong_line_on_the_way_through_shared_memory(what: str, schedule: str) -> None:
+    line, wrong, says = STAGED[what]
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-2, 3, shape).astype(ml_dtypes.bfloat16) for shape in ((70, 72), (272, 72)))
+    with pytest.raises(EmulationError, match=says):
+        dx.Gemm(kernel(line, wrong, "bf16"), EmulatedDevice(schedule=schedule, processors=1))(a, b.T)
 
 
 class OtherSwizzle(EmulatedDevice):

@@ -54,19 +54,19 @@ def functor(text: str) -> str:
     return f"tile.execute([&](Accumulator& acc) {{ {text} }});"
 
 
-def run(plan: dx.PipelinePlan, text: str) -> tuple[Any, Any, Any]:
+def run(plan: dx.PipelinePlan, text: str, n: int = N) -> tuple[Any, Any, Any]:
     """What the kernel wrote, A * B, and what stood in the output before."""
     random = np.random.default_rng(0)
     a = random.integers(-3, 4, (M, K)).astype(ml_dtypes.bfloat16)
-    b = random.integers(-3, 4, (N, K)).astype(ml_dtypes.bfloat16).T
-    memory = random.integers(-9, 9, (M, PADDED)).astype(np.float32)
+    b = random.integers(-3, 4, (n, K)).astype(ml_dtypes.bfloat16).T
+    memory = random.integers(-9, 9, (M, PADDED)).astype(plan.output.numpy_dtype)
     before = memory.copy()
     device = EmulatedDevice(processors=3)
-    dx.Gemm(dx.compile(plan, kernel_source=text), device)(a, b, out=memory[:, :N])
+    dx.Gemm(dx.compile(plan, kernel_source=text), device)(a, b, out=memory[:, :n])
     assert device.last is not None
     assert device.last.hazards == ()
-    assert (memory[:, N:] == before[:, N:]).all()
-    return memory[:, :N], a.astype(np.float32) @ b.astype(np.float32), before[:, :N]
+    assert (memory[:, n:] == before[:, n:]).all()
+    return memory[:, :n], a.astype(np.float32) @ b.astype(np.float32), before[:, :n]
 
 
 def places(plan: dx.PipelinePlan) -> tuple[Any, Any]:
@@ -124,6 +124,36 @@ def test_accessor(accessor: str, path: str, tiles: dict[str, dx.Descriptor]) -> 
     plan = dx.suggest_pipeline(tiles[path])
     got, product, before = run(plan, source(plan, functor(text)))
     assert (got == expected(product, before, places(plan))).all()
+
+
+NARROW: dict[str, tuple[str, Any]] = {
+    "partition_and_store": ACCESSORS["partition_and_store"],
+    "process_and_store": ACCESSORS["process_and_store"],
+    "axpby": ACCESSORS["axpby"],
+    "reduce_and_store": (
+        "acc.reduce_and_store(out, [](Value x, Value c, Index i) { return x - c + i.column; });",
+        lambda new, old, at: new - old + at,
+    ),
+    "scratch behind the pipeline's buffer": (
+        """u32* mine = reinterpret_cast<u32*>(smem + (Pipeline::buffer_size() + 15) / 16 * 16) + threadIdx.x;
+           *mine = threadIdx.x;
+           acc.process_and_store(out, [&](Value x) { return x + (*mine == threadIdx.x); });""",
+        lambda new, old, at: new + 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [N, 120])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("accessor", NARROW)
+def test_accessor_that_stores_through_shared_memory(accessor: str, path: str, n: int) -> None:
+    """By TMA where rows are whole units of 16 bytes."""
+    text, expected = NARROW[accessor]
+    plan = dx.suggest_pipeline(PATHS[path], output="bf16", scratch=1024)
+    assert plan.bulk_stores
+    got, product, before = run(plan, source(plan, functor(text)), n)
+    column = np.arange(n) % plan.tile_n
+    assert (got == expected(product, before.astype(np.float32), column).astype(got.dtype)).all()
 
 
 REUSED = {
@@ -184,6 +214,14 @@ REUSED = {
 def test_reused_accumulator(what: str, path: str) -> None:
     plan = dx.suggest_pipeline(PATHS[path])
     got, product, _ = run(plan, source(plan, "", REUSED[what]))
+    assert (got == product).all()
+
+
+@pytest.mark.parametrize("what", REUSED)
+def test_reused_accumulator_that_stores_through_shared_memory(what: str) -> None:
+    plan = dx.suggest_pipeline(PATHS["utcmma"], output="f16")
+    assert plan.bulk_stores
+    got, product, _ = run(plan, source(plan, "", REUSED[what]), 120)
     assert (got == product).all()
 
 

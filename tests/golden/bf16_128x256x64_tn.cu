@@ -81,6 +81,7 @@ constexpr u32 kChunk = 32;
 constexpr u32 kRun = 32;
 constexpr u32 kRunAdjacent = kRun;
 constexpr u32 kRunStep = kRun;
+constexpr u32 kWarpRows = 32;  // of one MMA, that a warp reads
 
 constexpr u32 kThreads = 192;
 constexpr u32 kMmaIssueWarp = 4;
@@ -597,9 +598,9 @@ class Accumulator {
   __device__ bool is_thread_active() const { return tile.warp < kEpilogueWarps; }
 
   // Where a thread's i-th element lies in the tile.
-  // 128 rows: row r is tensor-memory lane r, and thread t of warp w reads lane 32 w + t.
   __device__ Index map_fragment_index(u32 i) const {
-    return {threadIdx.x + i / kBlockColumns * kBlockRows, i % kBlockColumns};
+    const Index at = corner(i / kRun * kChunk);
+    return {at.row + threadIdx.x % kWarpRows, at.column + threadIdx.x % 32 / kWarpRows * kRun + i % kRun};
   }
 
   // Consumes: f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros
@@ -607,7 +608,7 @@ class Accumulator {
   template <typename T, typename C, typename Function>
   __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f) {
     const bool vectors = is_vectorizable(out) && (!reads_c || is_vectorizable(c));
-    consume<false>([&](Value (&run)[kRun], u32 first) {
+    const auto finish = [&](Value (&run)[kRun], u32 first) {
       const Index at = map_fragment_index(first);
       if (reads_c) {
         Value old[kRun];
@@ -618,36 +619,58 @@ class Accumulator {
         f(run, none, at.row, at.column);
       }
       write_run(out, at, vectors, run);
-    });
+    };
+    consume<false>(finish);
   }
 
  private:
   friend class Tile;
   __device__ explicit Accumulator(Tile& tile) : tile(tile) {}
 
-  template <bool kUnroll, typename Visit>
-  __device__ __forceinline__ void consume(Visit visit) {
+  // Where the warp's part of the accumulator's columns from `column` on begins in the tile.
+  __device__ static Index corner(u32 column) {
+    const u32 block = column / kBlockColumns * kBlockRows;
+    // 128 rows: row r is tensor-memory lane r, and warp w reads lanes 32 w to 32 w + 31.
+    return {block + threadIdx.x / 32 * 32, column % kBlockColumns};
+  }
+
+  // Waits acc_full[acc]; where the warp's part of the accumulator is.
+  __device__ __forceinline__ u32 acquire() {
     if (consumed) {
       blasdx_a_functor_makes_exactly_one_consuming_call();
     }
     consumed = true;
-    const u32 quarter = threadIdx.x / 32 * 32 << 16;
-    const u32 accumulator = tile.tmem + quarter + tile.results.stage * kAccColumns;
     mbarrier_wait(tile.storage.acc_full(tile.results.stage), tile.results.phase);
     tcgen05_fence_after_thread_sync();
+    return tile.tmem + (threadIdx.x / 32 * 32 << 16) + tile.results.stage * kAccColumns;
+  }
+
+  // Arrives on acc_empty[acc].
+  __device__ __forceinline__ void release() {
+    tcgen05_fence_before_thread_sync();
+    mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));
+  }
+
+  // Reads a run; whole warps.
+  __device__ __forceinline__ void load(u32 columns, Value (&run)[kRun]) {
+    __syncwarp();  // what came before may have parted them
+    u32 bits[kRun];
+    tmem_load_32x32b_x32(columns, bits);
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      run[i] = accumulated(bits[i]);
+    }
+  }
+
+  template <bool kUnroll, typename Visit>
+  __device__ __forceinline__ void consume(Visit visit) {
+    const u32 accumulator = acquire();
 #pragma unroll(kUnroll ? kAccColumns / kChunk : 1)
     for (u32 chunk = 0; chunk < kAccColumns / kChunk; ++chunk) {
-      __syncwarp();  // whole warps load; the stores before may have parted them
-      u32 bits[kRun];
-      tmem_load_32x32b_x32(accumulator + chunk * kChunk, bits);
-      if (chunk + 1 == kAccColumns / kChunk) {
-        tcgen05_fence_before_thread_sync();
-        mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));
-      }
       Value run[kRun];
-#pragma unroll
-      for (u32 i = 0; i < kRun; ++i) {
-        run[i] = accumulated(bits[i]);
+      load(accumulator + chunk * kChunk, run);
+      if (chunk + 1 == kAccColumns / kChunk) {
+        release();
       }
       visit(run, chunk * kRun);
     }

@@ -40,6 +40,13 @@ CASES = {
         + dx.SM(1030, dx.arch_specific)
         + _PIPELINE
     ),
+    "f16_128x128x64_tn_narrow": (
+        dx.Size(128, 128, 64)
+        + dx.Precision("f16", "f16", "f16")
+        + dx.Arrangement("row", "col", "row")
+        + dx.SM(1000, dx.arch_specific)
+        + _PIPELINE
+    ),
     "bf16_128x256x64_tn_hopper": (
         dx.Size(128, 256, 64)
         + dx.Precision("bf16", "bf16", "f32")

@@ -71,6 +71,41 @@ def test_scratch_is_reserved_before_the_depth_is_chosen():
     assert crowded.smem_total == 147_552 + 40_000  # the buffer rounded up to the scratch's 16 bytes, then the scratch
 
 
+@pytest.mark.parametrize(
+    ("size", "output", "options", "depth", "staging"),
+    [
+        (
+            (128, 256, 64),
+            "bf16",
+            {},
+            4,
+            32_768,
+        ),  # four warps x two boxes of 32 rows of 128 B, in what four stages leave
+        ((128, 128, 64), "f16", {}, 6, 32_768),  # of seven stages one is given up
+        ((256, 256, 64), "bf16", {}, 3, 32_768),
+        ((128, 192, 64), "bf16", {}, 5, 16_384),  # three boxes, one at a time
+        ((64, 128, 64), "bf16", {}, 8, 16_384),  # 16 rows a warp
+        ((128, 256, 64), "e4m3", {}, 4, 16_384),
+        ((128, 48, 64), "bf16", {}, 9, 12_288),  # three boxes of 32 B a row
+        ((128, 256, 64), "bf16", {"scratch": 4_000}, 4, 0),  # it would cost one of four stages
+        ((128, 128, 64), "bf16", {"depth": 7}, 7, 0),  # who asks for seven stages gets them
+        ((128, 256, 64), "f32", {}, 4, 0),
+        ((128, 40, 64), "bf16", {}, 10, 0),  # rows of 80 B
+    ],
+)
+def test_narrow_results_are_staged_where_stages_remain(size, output, options, depth, staging):
+    plan = dx.suggest_pipeline(descriptor(*size), output=output, **options)
+    regions = {region.name: region.size for region in plan.regions}
+    assert (plan.depth, regions.get("staging", 0)) == (depth, staging)
+    assert plan.bulk_stores is bool(staging)
+    assert ("of staging for C" in str(plan)) is ("TMA stores of" in str(plan)) is bool(staging)
+    assert plan.smem_total <= plan.smem_budget
+
+
+def test_columns_of_c_are_stored_directly():
+    assert not dx.suggest_pipeline(descriptor(arrangement=("row", "col", "col")), output="bf16").bulk_stores
+
+
 def test_tiles_come_first_and_stay_aligned():
     plan = dx.suggest_pipeline(descriptor(192, 128, 64), depth=3)
     assert [region.name for region in plan.regions] == [

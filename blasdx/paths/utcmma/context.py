@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blasdx.layout.descriptors import Generation
+from blasdx.layout.staging import StagingTile
 from blasdx.layout.tensor_memory import COLUMNS, AccumulatorTile
 from blasdx.paths.context import KernelContext, OperandContext, common_fields
 from blasdx.plan import PipelinePlan
@@ -34,11 +35,20 @@ class Context(KernelContext):
     fixed_blocksize: bool
     epilogue_warps: int
     load: str
+    staging: StagingTile | None
+    shared_suffix: str
+    swizzle_rows: int
+    wide: int
+    wide_load: str
 
 
 def context(plan: PipelinePlan) -> Context:
     """The context of a tcgen05 plan."""
-    precision, mma, accumulator = plan.descriptor.precision, plan.mma, plan.tensor_memory
+    precision, mma, accumulator, staging = plan.descriptor.precision, plan.mma, plan.tensor_memory, plan.staging
+    # Integers are converted by way of doubles, which take two registers each.
+    widths = (64, 32, 16) if precision.c.is_float else (32, 16)
+    wide = next(width for width in widths if staging.span % width == 0) if staging else 0
+    wide_run = wide * accumulator.run // accumulator.chunk
     return Context(
         **common_fields(plan),
         operands=(
@@ -55,4 +65,9 @@ def context(plan: PipelinePlan) -> Context:
         vector_words=min(16, accumulator.run * plan.output.itemsize) // 4,
         epilogue_warps=plan.role("epilogue").warps,
         load=f"tmem_load_{accumulator.load_shape}_x{accumulator.run}",
+        staging=staging,
+        shared_suffix={8: "_u8", 16: "_u16", 32: ""}[plan.output.bits],
+        swizzle_rows=staging.swizzle.rows if staging else 0,
+        wide=wide,
+        wide_load=f"tmem_load_{accumulator.load_shape}_x{wide_run}",
     )

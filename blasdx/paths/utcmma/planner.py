@@ -6,23 +6,37 @@ from blasdx import arch
 from blasdx.descriptor import Descriptor
 from blasdx.elements import Element
 from blasdx.layout.descriptors import instruction_descriptor, mma_kind
-from blasdx.layout.operand import MMA_K_BYTES, OperandTile
+from blasdx.layout.operand import MMA_K_BYTES, WIDEST_FIRST, OperandTile
+from blasdx.layout.staging import StagingTile
 from blasdx.layout.swizzle import Swizzle
 from blasdx.layout.tensor_memory import AccumulatorTile
+from blasdx.operators import row_major
 from blasdx.paths.utcmma.limits import pair_step
 from blasdx.plan import Arrival, Barrier, MmaLoop, PipelinePlan, Role, operand_majors, regions
 
 EPILOGUE_WARPS = 4
 HANDLE_BYTES = 4
+
+STAGED_COLUMNS = 128
+"""Columns that a warp stages at a time at most: 32 KiB of 16-bit elements for four warps."""
+
 _SASS_MNEMONIC = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "f8f6f4": "UTCQMMA", "i8": "UTCIMMA"}
 
 
 def plan(
-    descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool, fixed_blocksize: bool
+    descriptor: Descriptor,
+    *,
+    depth: int,
+    scratch: int,
+    output: Element,
+    promote: bool,
+    fixed_blocksize: bool,
+    staged: bool,
 ) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.
 
-    ``promote`` changes nothing here: tcgen05 keeps 25 fraction bits of every sum.
+    ``promote`` changes nothing here: tcgen05 keeps 25 fraction bits of every sum. With ``staged`` C leaves through
+    shared memory where that helps.
     """
     precision = descriptor.precision
     cluster = descriptor.blocks_per_cluster
@@ -46,6 +60,7 @@ def plan(
         k=descriptor.k,
         sharers=cluster[0] // 2 if pair else cluster[0],
     )
+    staging = _staging(descriptor, accumulator, output) if staged else None
     roles = _roles(fixed_blocksize)
     barriers = _barriers(depth, accumulator.stages, roles, cluster, pair=pair)
     return PipelinePlan(
@@ -58,6 +73,7 @@ def plan(
         b=b,
         accumulator=accumulator,
         output=output,
+        staging=staging,
         mma=_mma(descriptor, a, b, accumulator),
         fixed_blocksize=fixed_blocksize,
         cluster=cluster,
@@ -65,6 +81,7 @@ def plan(
         roles=roles,
         barriers=barriers,
         regions=regions(
+            *([("staging", Swizzle.B128.period, EPILOGUE_WARPS * staging.bytes)] if staging else []),
             ("a", a.swizzle.period, depth * a.bytes),
             ("b", b.swizzle.period, depth * b.bytes),
             *((barrier.name, 8, barrier.size) for barrier in barriers),
@@ -79,6 +96,24 @@ def plan(
 def takes_pair(descriptor: Descriptor) -> bool:
     """Whether pairs of CTAs multiply together: an even cluster asks for it, and the shape has to allow it."""
     return descriptor.blocks_per_cluster[0] % 2 == 0 and descriptor.n % pair_step(descriptor) == 0
+
+
+def _staging(descriptor: Descriptor, accumulator: AccumulatorTile, output: Element) -> StagingTile | None:
+    """What a warp stages at a time of the rows it reads, where that takes fewer instructions than direct stores.
+
+    It does for narrow elements of a row-major C whose rows are whole swizzled spans: as many of them as go into
+    `STAGED_COLUMNS` and, a whole number of times, into a block. Threads store 32-bit elements in 8 vectors of 16 bytes
+    a chunk anyway, and neighbours in a column-major C next to each other.
+    """
+    line = accumulator.block_columns * output.itemsize
+    swizzle = next(mode for mode in WIDEST_FIRST if line % mode.span == 0 or mode is Swizzle.NONE)
+    if descriptor.arrangement.c is not row_major or output.bits > 16 or swizzle is Swizzle.NONE:
+        return None
+    span = swizzle.span // output.itemsize
+    columns = max(
+        columns for columns in range(span, STAGED_COLUMNS + 1, span) if accumulator.block_columns % columns == 0
+    )
+    return StagingTile(element=output, rows=accumulator.warp_rows, columns=columns, row_major=True, swizzle=swizzle)
 
 
 def _mma(descriptor: Descriptor, a: OperandTile, b: OperandTile, accumulator: AccumulatorTile) -> MmaLoop:

@@ -8,12 +8,10 @@ from typing import ClassVar
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.registers import WarpgroupTile
 from blasdx.layout.staging import StagingTile
-from blasdx.layout.swizzle import Swizzle
 from blasdx.paths.context import KernelContext, OperandContext, common_fields
 from blasdx.paths.wgmma.planner import STAGING_BUFFERS
 from blasdx.plan import PipelinePlan, Promotion, RegisterSplit
 
-_SWIZZLE_ROWS = {Swizzle.B128: 7, Swizzle.B64: 3, Swizzle.B32: 1, Swizzle.NONE: 0}
 _SWIZZLE_ROW_BYTES = 128
 
 
@@ -66,7 +64,7 @@ def context(plan: PipelinePlan) -> Context:
         tail=_tail(plan),
         staging=staging,
         staging_buffers=STAGING_BUFFERS,
-        swizzle_rows=_SWIZZLE_ROWS[staging.swizzle],
+        swizzle_rows=staging.swizzle.rows,
         lines_per_row=_SWIZZLE_ROW_BYTES // staging.swizzle.span,
         promotion=plan.promotion,
         # One K block's MMAs run while the next one's are issued; with a single stage there is no next one.

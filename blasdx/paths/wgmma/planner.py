@@ -38,9 +38,18 @@ _SASS_MNEMONIC = {"f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGM
 
 
 def plan(
-    descriptor: Descriptor, *, depth: int, scratch: int, output: Element, promote: bool, fixed_blocksize: bool
+    descriptor: Descriptor,
+    *,
+    depth: int,
+    scratch: int,
+    output: Element,
+    promote: bool,
+    fixed_blocksize: bool,
+    staged: bool,
 ) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the wgmma gates, whether or not it fits in shared memory.
+
+    ``staged`` changes nothing here: fragments always leave through shared memory.
 
     Raises
     ------

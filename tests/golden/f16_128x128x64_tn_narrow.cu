@@ -1,0 +1,1031 @@
+// blasdx_gemm_f16_f16_f16_128x128x64_tn_d6_sm_100a
+//
+// Size(128, 128, 64) + Precision(f16, f16, f16) + Type(real) + Function(MM) +
+// Arrangement(row_major, col_major, row_major) + Block() + BlockDim(128) + Alignment(16, 16, 16) + WithPipeline()
+// + EnableInputStreaming() + SM(1000, arch_specific)
+// fingerprint a4a952517252, target sm_100a, 192 threads, 229,540 B of dynamic shared memory, one CTA per SM
+//
+// role        warps  threads at work  task
+// epilogue    0-3    128              tensor memory -> registers -> C; warp w reaches lanes 32 w .. 32 w + 31
+// mma_issue   4      1                A x B -> tensor memory; owns tensor memory
+// tma_load    5      1                A and B -> shared memory
+//
+// barrier     stages  arrivals  from                                           waited for by  a phase ends when
+// full             6         1  tma_load: arrive.expect_tx, then the bytes     mma_issue      the stage holds one K block
+// empty            6         1  mma_issue: tcgen05.commit                      tma_load       the MMAs have read the stage
+// acc_full         4         1  mma_issue: tcgen05.commit                      epilogue       the accumulator is complete
+// acc_empty        4       128  epilogue: every thread, after its last load    mma_issue      the accumulator has been read
+//
+// shared memory   offset    bytes
+// staging              0    32768
+// a                32768    98304
+// b               131072    98304
+// full            229376       48
+// empty           229424       48
+// acc_full        229472       32
+// acc_empty       229504       32
+// tmem_handle     229536        4
+
+// Fixed-width names for the integer types a kernel counts and addresses with.
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// A TMA tensor map: 128 opaque bytes, passed by value as a __grid_constant__ parameter (PTX ISA 5.5.8).
+struct alignas(64) TensorMap {
+  u8 opaque[128];
+};
+
+// ---- Configuration: every number of this kernel ----------------------------------------------------------------------
+
+constexpr u32 kTileM = 128;
+constexpr u32 kTileN = 128;
+constexpr u32 kTileK = 64;
+constexpr u32 kDepth = 6;  // stages in shared memory
+constexpr u32 kBand = 16;  // tiles along M that are visited together
+using Output = u16;  // the bits of one f16
+using Value = float;  // what an epilogue computes in
+
+// One MMA multiplies 128 x kTileN x 16; a K block takes kMmaBlocks x kMmaSteps of them.
+constexpr u32 kBlockRows = 128;  // of one MMA in this CTA
+constexpr u32 kMmaBlocks = 1;
+constexpr u32 kMmaSteps = 4;
+constexpr u32 kInstruction = 0x08200000;  // f16 x f16 -> f16, 128 x 128, A K-major, B K-major
+
+// A, K-major: a stage is 1 span of 64 K x 128 rows.
+constexpr u32 kAStageBytes = 16384;
+constexpr u32 kASpans = 1;
+constexpr u32 kASpanElements = 64;
+constexpr u32 kASpanBytes = 16384;
+constexpr u64 kALayout = 0x4000404000000000;  // 128B swizzle, 1024 B between groups of 8 rows
+constexpr u32 kAStepsPerSpan = 4;
+constexpr u32 kAStepBytes = 32;  // from one MMA step along K to the next inside a span
+constexpr u32 kABlockBytes = 16384;  // from one MMA's rows to the next's
+
+// B, K-major: a stage is 1 span of 64 K x 128 columns.
+constexpr u32 kBStageBytes = 16384;
+constexpr u32 kBSpans = 1;
+constexpr u32 kBSpanElements = 64;
+constexpr u32 kBSpanBytes = 16384;
+constexpr u64 kBLayout = 0x4000404000000000;  // 128B swizzle, 1024 B between groups of 8 rows
+constexpr u32 kBStepsPerSpan = 4;
+constexpr u32 kBStepBytes = 32;  // from one MMA step along K to the next inside a span
+
+constexpr u32 kTmemColumns = 512;  // all of them: one CTA owns the SM
+constexpr u32 kAccStages = 4;
+constexpr u32 kAccColumns = 128;
+constexpr u32 kBlockColumns = 128;  // of one MMA
+
+// The epilogue reads kChunk columns at a time, of which a thread gets kRun consecutive ones of one row.
+constexpr u32 kChunk = 32;
+constexpr u32 kRun = 32;
+constexpr u32 kRunAdjacent = kRun;
+constexpr u32 kRunStep = kRun;
+constexpr u32 kWarpRows = 32;  // of one MMA, that a warp reads
+
+// A warp puts kStagedColumns columns of its rows together in shared memory, in boxes of kBoxColumns that TMA stores, and
+// reads kWide columns at a time where it leaves them as they are.
+constexpr u32 kStagedColumns = 128;
+constexpr u32 kBoxColumns = 64;
+constexpr u32 kBoxBytes = 4096;
+constexpr u32 kWide = 64;
+constexpr u32 kWideRun = kWide * kRun / kChunk;
+
+constexpr u32 kThreads = 192;
+constexpr u32 kMmaIssueWarp = 4;
+constexpr u32 kTmaLoadWarp = 5;
+
+constexpr u32 kFullArrivals = 1;
+constexpr u32 kEmptyArrivals = 1;
+constexpr u32 kAccFullArrivals = 1;
+constexpr u32 kAccEmptyArrivals = 128;
+
+constexpr u32 kStagingOffset = 0;
+constexpr u32 kAOffset = 32768;
+constexpr u32 kBOffset = 131072;
+constexpr u32 kFullOffset = 229376;
+constexpr u32 kEmptyOffset = 229424;
+constexpr u32 kAccFullOffset = 229472;
+constexpr u32 kAccEmptyOffset = 229504;
+constexpr u32 kTmemHandleOffset = 229536;
+constexpr u32 kEpilogueWarps = 4;
+
+// ---- PTX: one instruction, one function -----------------------------------------------------------------------------
+
+// Two floats, rounded to nearest even, the first in the low half.
+__device__ __forceinline__ u32 pack_f16(float first, float second) {
+  u32 packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  return packed;
+}
+
+__device__ __forceinline__ float unpack_f16(u16 value) {
+  float unpacked;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(unpacked) : "h"(value));
+  return unpacked;
+}
+
+// True in exactly one lane of a converged warp, the same one each time.
+__device__ __forceinline__ bool elect_one() {
+  u32 elected;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "elect.sync _|p, 0xffffffff;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+// The 32-bit address PTX uses for shared memory.
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ u32 load_shared(u32 address) {
+  u32 value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_128(u32 address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_shared_128(u32 address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared_u16(u32 address, u16 value) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+}
+
+__device__ __forceinline__ u16 load_shared_u16(u32 address) {
+  u16 value;
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// Makes this thread's writes to shared memory visible to TMA and the tensor core, once a barrier has passed them on.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous proxy, which arrives on them as well.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// One arrival that also announces `bytes` of asynchronous copies; the phase ends only when they have landed.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// May give up after a time limit of the hardware's choosing, hence the loop in mbarrier_wait.
+__device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// Blocks until the phase of this parity has completed. On a fresh barrier parity 1 passes at once.
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+
+__device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Copies one box to shared memory; the box's full bytes are counted on `barrier`, zero fill included.
+__device__ __forceinline__ void tma_load_3d(u32 destination, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                            u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+          destination),
+      "l"(&map), "r"(inner), "r"(outer), "r"(batch), "r"(barrier)
+      : "memory");
+}
+
+// The same by the lane of a converged warp that `issues`, without a branch.
+__device__ __forceinline__ void tma_store_3d_if(bool issues, const TensorMap& map, u32 inner, u32 outer, u32 batch,
+                                                u32 source) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %5, 0;\n\t"
+      "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n\t"
+      "}" ::"l"(&map),
+      "r"(inner), "r"(outer), "r"(batch), "r"(source), "r"(static_cast<u32>(issues))
+      : "memory");
+}
+
+// Makes a group of this thread's stores since the last one.
+__device__ __forceinline__ void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until all but the newest kPending groups of this thread have read their sources.
+template <u32 kPending>
+__device__ __forceinline__ void bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all but the newest kPending groups of this thread are complete.
+template <u32 kPending>
+__device__ __forceinline__ void bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Whole warp. Writes the base address of `columns` tensor-memory columns to shared memory; blocks while they are taken.
+__device__ __forceinline__ void tmem_alloc(u32 handle, u32 columns) {
+  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(handle), "r"(columns)
+               : "memory");
+}
+
+__device__ __forceinline__ void tmem_relinquish_alloc_permit() {
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void tmem_dealloc(u32 tmem, u32 columns) {
+  asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(tmem), "r"(columns) : "memory");
+}
+
+__device__ __forceinline__ void tcgen05_fence_before_thread_sync() {
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+}
+
+__device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
+
+// D[tmem] = A * B (+ D when `accumulate`) of 16-bit floats, asynchronously, issued by one thread.
+__device__ __forceinline__ void tcgen05_mma_f16(u32 tmem, u64 a, u64 b, u32 instruction, bool accumulate) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "setp.ne.b32 p, %4, 0;\n\t"
+      "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem),
+      "l"(a), "l"(b), "r"(instruction), "r"(static_cast<u32>(accumulate))
+      : "memory");
+}
+
+// One arrival on `barrier` once every MMA this thread has issued is complete.
+__device__ __forceinline__ void tcgen05_commit(u32 barrier) {
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier)
+               : "memory");
+}
+
+// Thread t of the warp receives consecutive columns of tensor-memory lane t. The wait stands in the same statement because
+// the registers are undefined until then and the compiler could move their uses in front of a separate one.
+__device__ __forceinline__ void tmem_load_32x32b_x32(u32 tmem, u32 (&r)[32]) {
+  asm volatile(
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32\n\t"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n\t"
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]), "=r"(r[4]), "=r"(r[5]), "=r"(r[6]), "=r"(r[7]),
+        "=r"(r[8]), "=r"(r[9]), "=r"(r[10]), "=r"(r[11]), "=r"(r[12]), "=r"(r[13]), "=r"(r[14]), "=r"(r[15]),
+        "=r"(r[16]), "=r"(r[17]), "=r"(r[18]), "=r"(r[19]), "=r"(r[20]), "=r"(r[21]), "=r"(r[22]), "=r"(r[23]),
+        "=r"(r[24]), "=r"(r[25]), "=r"(r[26]), "=r"(r[27]), "=r"(r[28]), "=r"(r[29]), "=r"(r[30]), "=r"(r[31])
+      : "r"(tmem)
+      : "memory");
+}
+
+// Thread t of the warp receives consecutive columns of tensor-memory lane t. The wait stands in the same statement because
+// the registers are undefined until then and the compiler could move their uses in front of a separate one.
+__device__ __forceinline__ void tmem_load_32x32b_x64(u32 tmem, u32 (&r)[64]) {
+  asm volatile(
+      "tcgen05.ld.sync.aligned.32x32b.x64.b32\n\t"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n\t"
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n\t"
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n\t"
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, [%64];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]), "=r"(r[4]), "=r"(r[5]), "=r"(r[6]), "=r"(r[7]),
+        "=r"(r[8]), "=r"(r[9]), "=r"(r[10]), "=r"(r[11]), "=r"(r[12]), "=r"(r[13]), "=r"(r[14]), "=r"(r[15]),
+        "=r"(r[16]), "=r"(r[17]), "=r"(r[18]), "=r"(r[19]), "=r"(r[20]), "=r"(r[21]), "=r"(r[22]), "=r"(r[23]),
+        "=r"(r[24]), "=r"(r[25]), "=r"(r[26]), "=r"(r[27]), "=r"(r[28]), "=r"(r[29]), "=r"(r[30]), "=r"(r[31]),
+        "=r"(r[32]), "=r"(r[33]), "=r"(r[34]), "=r"(r[35]), "=r"(r[36]), "=r"(r[37]), "=r"(r[38]), "=r"(r[39]),
+        "=r"(r[40]), "=r"(r[41]), "=r"(r[42]), "=r"(r[43]), "=r"(r[44]), "=r"(r[45]), "=r"(r[46]), "=r"(r[47]),
+        "=r"(r[48]), "=r"(r[49]), "=r"(r[50]), "=r"(r[51]), "=r"(r[52]), "=r"(r[53]), "=r"(r[54]), "=r"(r[55]),
+        "=r"(r[56]), "=r"(r[57]), "=r"(r[58]), "=r"(r[59]), "=r"(r[60]), "=r"(r[61]), "=r"(r[62]), "=r"(r[63])
+      : "r"(tmem)
+      : "memory");
+}
+
+// ---- Shared memory ---------------------------------------------------------------------------------------------------
+
+// 32-bit shared-memory addresses of everything the roles touch.
+struct Storage {
+  u32 base;
+
+  __device__ u32 a(u32 stage) const { return base + kAOffset + stage * kAStageBytes; }
+  __device__ u32 b(u32 stage) const { return base + kBOffset + stage * kBStageBytes; }
+  __device__ u32 staging(u32 warp) const { return base + kStagingOffset + warp * (kStagedColumns / kBoxColumns * kBoxBytes); }
+  __device__ u32 full(u32 stage) const { return base + kFullOffset + stage * 8; }
+  __device__ u32 empty(u32 stage) const { return base + kEmptyOffset + stage * 8; }
+  __device__ u32 acc_full(u32 stage) const { return base + kAccFullOffset + stage * 8; }
+  __device__ u32 acc_empty(u32 stage) const { return base + kAccEmptyOffset + stage * 8; }
+  __device__ u32 tmem_handle() const { return base + kTmemHandleOffset; }
+};
+
+// Position in a ring of `kStages` stages. The phase bit flips each time round: a consumer waits for `phase`, a producer
+// for the opposite one, which a fresh barrier passes at once.
+template <u32 kStages>
+struct Ring {
+  u32 stage = 0;
+  u32 phase = 0;
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// One thread, before anyone uses a barrier.
+__device__ void initialise_barriers(const Storage& storage) {
+  for (u32 stage = 0; stage < kDepth; ++stage) {
+    mbarrier_init(storage.full(stage), kFullArrivals);
+    mbarrier_init(storage.empty(stage), kEmptyArrivals);
+  }
+  for (u32 stage = 0; stage < kAccStages; ++stage) {
+    mbarrier_init(storage.acc_full(stage), kAccFullArrivals);
+    mbarrier_init(storage.acc_empty(stage), kAccEmptyArrivals);
+  }
+  fence_mbarrier_init();
+}
+
+// ---- Role tma_load: one thread of its warp ---------------------------------------------------------------------------
+
+// A place among the tiles of A or B: the tile along M or N, the batch, and the K block to begin with.
+struct Coordinate {
+  u32 tile;
+  u32 batch = 0;
+  u32 k_block = 0;
+};
+
+// Where the K loop of a tile reads its operands.
+struct Source {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  Coordinate a, b;
+  u32 k_blocks;
+};
+
+// Fills a stage with one K block of A and B, whose bytes complete full[stage].
+__device__ __forceinline__ void load_stage(const Storage& storage, const Source& source, u32 stage, u32 k_block) {
+  const u32 full = storage.full(stage);
+  mbarrier_arrive_expect_tx(full, kAStageBytes + kBStageBytes);
+#pragma unroll 4
+  for (u32 span = 0; span < kASpans; ++span) {
+    const u32 destination = storage.a(stage) + span * kASpanBytes;
+    const u32 inner = (source.a.k_block + k_block) * kTileK + span * kASpanElements;
+    const u32 outer = source.a.tile * kTileM;
+    tma_load_3d(destination, source.a_map, inner, outer, source.a.batch, full);
+  }
+#pragma unroll 4
+  for (u32 span = 0; span < kBSpans; ++span) {
+    const u32 destination = storage.b(stage) + span * kBSpanBytes;
+    const u32 inner = (source.b.k_block + k_block) * kTileK + span * kBSpanElements;
+    const u32 outer = source.b.tile * kTileN;
+    tma_load_3d(destination, source.b_map, inner, outer, source.b.batch, full);
+  }
+}
+
+// Waits empty[stage] for each K block of a tile and fills the stage.
+__device__ __forceinline__ void tma_load(const Storage& storage, const Source& source, Ring<kDepth>& ring) {
+#pragma unroll 1
+  for (u32 k_block = 0; k_block < source.k_blocks; ++k_block) {
+    mbarrier_wait(storage.empty(ring.stage), ring.phase ^ 1);
+    load_stage(storage, source, ring.stage, k_block);
+    ring.advance();
+  }
+}
+
+// ---- Role mma_issue: a warp, one thread of which issues -------------------------------------------------------------
+
+// Where the operand of an MMA step starts inside its stage. Within a swizzle period the hardware adds this offset first
+// and applies the XOR to the sum, so plain additions are enough.
+__device__ constexpr u32 a_offset(u32 block, u32 step) {
+  return block * kABlockBytes + step / kAStepsPerSpan * kASpanBytes + step % kAStepsPerSpan * kAStepBytes;
+}
+
+__device__ constexpr u32 b_offset(u32 step) {
+  return step / kBStepsPerSpan * kBSpanBytes + step % kBStepsPerSpan * kBStepBytes;
+}
+
+__device__ u64 matrix_descriptor(u64 layout, u32 address) { return layout | address >> 4; }
+
+// Waits full[stage] for each K block of a tile; multiplies; commits to empty[stage]. The first product replaces what the
+// accumulator held when `fresh`. The whole warp goes round, so that the loop's arithmetic is uniform; `leader` issues.
+__device__ __forceinline__ void mma_issue(const Storage& storage, u32 k_blocks, u32 accumulator, bool fresh, bool leader,
+                                          Ring<kDepth>& ring) {
+  const u64 a_first = matrix_descriptor(kALayout, storage.a(0));
+  const u64 b_first = matrix_descriptor(kBLayout, storage.b(0));
+  // All lanes have the same; this tells the compiler, which otherwise keeps the loop's state apart for each lane.
+  accumulator = __shfl_sync(0xffffffff, accumulator, 0);
+  k_blocks = __reduce_max_sync(0xffffffff, k_blocks);
+  bool accumulate = !fresh;
+#pragma unroll 1
+  for (u32 k_block = 0; k_block < k_blocks; ++k_block) {
+    mbarrier_wait(storage.full(ring.stage), ring.phase);
+    tcgen05_fence_after_thread_sync();
+    // 64-bit sums: ptxas puts a descriptor's constant upper half together anew for each 32-bit one.
+    const u64 a_stage = a_first + static_cast<u64>(ring.stage) * (kAStageBytes / 16);
+    const u64 b_stage = b_first + static_cast<u64>(ring.stage) * (kBStageBytes / 16);
+    if (leader) {
+#pragma unroll
+      for (u32 step = 0; step < kMmaSteps; ++step) {
+        const u64 b = b_stage + b_offset(step) / 16;
+#pragma unroll
+        for (u32 block = 0; block < kMmaBlocks; ++block) {
+          const u64 a = a_stage + a_offset(block, step) / 16;
+          tcgen05_mma_f16(accumulator + block * kBlockColumns, a, b, kInstruction, accumulate || step > 0);
+        }
+      }
+      tcgen05_commit(storage.empty(ring.stage));
+    }
+    accumulate = true;
+    ring.advance();
+  }
+}
+
+// ---- Tile: what a kernel drives --------------------------------------------------------------------------------------
+
+// Called where a functor does not consume its accumulator exactly once; that there is no such function is the error.
+extern "C" __device__ void blasdx_a_functor_makes_exactly_one_consuming_call();
+
+class Accumulator;
+
+// The tile at work in this CTA. All threads of the block construct it, make the same calls, and leave together.
+class Tile {
+ public:
+  __device__ __forceinline__ Tile(u8* smem, const Source& source)
+      : source(source), storage{shared_address(smem)}, warp(threadIdx.x / 32), leader(elect_one()) {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_prefetch_map(source.a_map);
+      tma_prefetch_map(source.b_map);
+      initialise_barriers(storage);
+    }
+    if (warp == kMmaIssueWarp) {
+      tmem_alloc(storage.tmem_handle(), kTmemColumns);
+      tmem_relinquish_alloc_permit();
+    }
+    tcgen05_fence_before_thread_sync();
+    __syncthreads();
+    tcgen05_fence_after_thread_sync();
+    tmem = load_shared(storage.tmem_handle());
+  }
+  Tile(const Tile&) = delete;
+
+  __device__ __forceinline__ ~Tile() {
+    bulk_wait_group<0>();  // TMA reads shared memory until then
+    tcgen05_fence_before_thread_sync();
+    __syncthreads();
+    tcgen05_fence_after_thread_sync();
+    if (warp == kMmaIssueWarp) {
+      tmem_dealloc(tmem, kTmemColumns);
+    }
+  }
+
+  // Points to another tile; Pipeline::reset_tile calls it.
+  __device__ void point(Coordinate a, Coordinate b, u32 k_blocks) {
+    source.a = a;
+    source.b = b;
+    source.k_blocks = k_blocks;
+  }
+
+  // Calls body(tile); on other paths once in each role.
+  template <typename Body>
+  __device__ __forceinline__ void specialise(Body body) {
+    body(*this);
+  }
+
+  // A * B of this tile; then functor(accumulator) on the epilogue threads, while the other roles go on.
+  template <typename Functor>
+  __device__ __forceinline__ void execute(Functor functor);
+
+  // Finishes the accumulation; then functor(accumulator) on the epilogue threads.
+  template <typename Functor>
+  __device__ __forceinline__ void epilogue(Accumulator& accumulator, Functor functor);
+
+ private:
+  friend class Accumulator;
+
+  // Whether this warp multiplies.
+  __device__ bool multiplies() const { return warp == kMmaIssueWarp; }
+  __device__ u32 accumulator() const { return tmem + acc.stage * kAccColumns; }
+
+  // The tile's K loop, in the roles that load and multiply.
+  __device__ __forceinline__ void multiply() {
+    if (warp == kTmaLoadWarp && leader) {
+      tma_load(storage, source, loads);
+    }
+    if (multiplies()) {
+      if (!held) {
+        mbarrier_wait(storage.acc_empty(acc.stage), acc.phase ^ 1);
+        tcgen05_fence_after_thread_sync();
+      }
+      mma_issue(storage, source.k_blocks, accumulator(), fresh, leader, products);
+    }
+    held = true;
+    fresh = fresh && source.k_blocks == 0;
+  }
+
+  // Commits what was multiplied to acc_full[acc]; what comes next has the next accumulator.
+  __device__ __forceinline__ void finish() {
+    if (multiplies()) {
+      if (leader) {
+        tcgen05_commit(storage.acc_full(acc.stage));
+      }
+      acc.advance();
+    }
+    held = false;
+    fresh = true;
+  }
+
+  Source source;
+  Storage storage;
+  u32 warp;
+  bool leader;
+  u32 tmem;
+  Ring<kDepth> loads;        // of the thread that loads
+  Ring<kDepth> products;     // of the warp that multiplies
+  Ring<kAccStages> acc;      // of the same
+  Ring<kAccStages> results;  // of the epilogue threads
+  bool fresh = true;  // nothing has been multiplied into the accumulator
+  bool held = false;  // the accumulator's stage is waited for
+};
+
+// ---- Tiles in memory -------------------------------------------------------------------------------------------------
+
+// A place inside a tile.
+struct Index {
+  u32 row, column;
+};
+
+// The part of a row-major matrix of the output's type that a tile covers. It stays apart in its fields, which in
+// a kernel's parameters take no registers.
+template <typename T>
+struct MemoryTile {
+  static_assert(sizeof(T) == sizeof(Output), "tiles in memory hold f16, the type that this pipeline was planned to store");
+
+  T* data;
+  u64 ld, batch_stride;  // elements between rows and between batches
+  u32 rows, columns;     // of the matrix; nothing outside is touched
+  u32 row, column;       // the tile's first element
+  u32 batch = 0;
+  const TensorMap* map = nullptr;  // of the matrix, where TMA can write it
+
+  // Whether every row begins on a multiple of so many bytes.
+  __device__ bool is_aligned_to(u32 bytes) const {
+    return (reinterpret_cast<u64>(data) | (ld | batch_stride) * sizeof(T)) % bytes == 0;
+  }
+  __device__ bool holds(Index at) const { return row + at.row < rows && column + at.column < columns; }
+  // How many elements of a row, from one on, lie inside.
+  __device__ u32 inside(Index at) const { return holds(at) ? columns - (column + at.column) : 0; }
+  __device__ T* operator[](Index at) const {
+    return data + batch * batch_stride + (row + at.row) * ld + (column + at.column);
+  }
+};
+
+// Tile (row, column) of a matrix.
+template <typename T>
+__device__ MemoryTile<T> get_tile(T* matrix, u32 rows, u32 columns, u64 ld, u32 row, u32 column) {
+  return {matrix, ld, 0, rows, columns, row * kTileM, column * kTileN};
+}
+
+// ---- Accumulator: what an epilogue gets ------------------------------------------------------------------------------
+
+// One element of the accumulator.
+__device__ Value accumulated(u32 bits) {
+  return unpack_f16(static_cast<u16>(bits));
+}
+
+// Output elements come and go in 32-bit words.
+constexpr u32 kPerWord = 4 / sizeof(Output);
+
+__device__ u32 pack(const Value* value) {
+  return pack_f16(value[0], value[1]);
+}
+
+// Elements of the accumulator, stored as they are.
+__device__ u32 pack_sums(const u32* bits) {
+  return __byte_perm(bits[0], bits[1], 0x5410);  // the lower halves
+}
+
+__device__ void unpack(u32 word, Value* value) {
+#pragma unroll
+  for (u32 i = 0; i < kPerWord; ++i) {
+    value[i] = unpack_f16(static_cast<Output>(word >> i * 8 * sizeof(Output)));
+  }
+}
+
+// A warp's part of shared memory for results on their way out: kWarpRows rows of kStagedColumns columns, in boxes of
+// kBoxColumns. They lie as TMA's swizzle has it, so that lanes below each other use different banks. Each thread puts in
+// rows of its own, and no other warp is waited for.
+class Staging {
+ public:
+  __device__ Staging(const Storage& storage, bool leader) : buffer(storage.staging(threadIdx.x / 32)), leader(leader) {}
+
+  // Until TMA has read what this warp handed it last.
+  __device__ void wait() const {
+    bulk_wait_group_read<0>();
+    __syncwarp();
+  }
+
+  // Puts in the kCount elements that this thread has of the columns from `column` on.
+  template <u32 kCount>
+  __device__ __forceinline__ void write(u32 column, const u32* words) const {
+#pragma unroll
+    for (u32 i = 0; i < kCount; i += kPerUnit) {
+      store_shared_128(place<kCount>(column, i), reinterpret_cast<const uint4&>(words[i / kPerWord]));
+    }
+  }
+
+  // Hands the boxes to TMA, whose first element is the matrix's at (row, column).
+  __device__ __forceinline__ void send(const TensorMap& map, u32 row, u32 column, u32 batch) const {
+    fence_proxy_async();
+    __syncwarp();
+#pragma unroll
+    for (u32 box = 0; box < kStagedColumns / kBoxColumns; ++box) {
+      tma_store_3d_if(leader, map, column + box * kBoxColumns, row, batch, buffer + box * kBoxBytes);
+    }
+    bulk_commit_group();
+  }
+
+  // Stores without TMA what this thread put in, as far as it lies inside; in the tile it begins at `at`.
+  template <typename T>
+  __device__ __forceinline__ void store(const MemoryTile<T>& tile, Index at, bool vectors, u32 column) const {
+    T* line = tile[at];
+    const u32 inside = tile.inside(at);
+    if (vectors && inside >= kRun) {
+#pragma unroll
+      for (u32 i = 0; i < kRun; i += kPerUnit) {
+        reinterpret_cast<uint4&>(line[i]) = load_shared_128(place<kRun>(column, i));
+      }
+    } else {
+#pragma unroll 1
+      for (u32 i = 0; i < min(inside, kRun); ++i) {
+        line[i] = load_shared_u16(place<kRun>(column, i));
+      }
+    }
+  }
+
+  // Reads what a matrix holds in its place, of which only what is inside counts.
+  template <typename T>
+  __device__ __forceinline__ void read(const MemoryTile<T>& tile, Index at, bool vectors, u32 column, Value (&run)[kRun]) const {
+    alignas(16) u32 words[kRun / kPerWord];
+    const T* line = tile[at];
+    const u32 inside = tile.inside(at);
+    if (vectors && inside >= kRun) {
+#pragma unroll
+      for (u32 i = 0; i < kRun; i += kPerUnit) {
+        reinterpret_cast<uint4&>(words[i / kPerWord]) = reinterpret_cast<const uint4&>(line[i]);
+      }
+    } else {
+#pragma unroll 1
+      for (u32 i = 0; i < kRun; ++i) {
+        store_shared_u16(place<kRun>(column, i), i < inside ? line[i] : 0);
+      }
+#pragma unroll
+      for (u32 i = 0; i < kRun; i += kPerUnit) {
+        reinterpret_cast<uint4&>(words[i / kPerWord]) = load_shared_128(place<kRun>(column, i));
+      }
+    }
+#pragma unroll
+    for (u32 i = 0; i < kRun; i += kPerWord) {
+      unpack(words[i / kPerWord], run + i);
+    }
+  }
+
+ private:
+  static constexpr u32 kPerUnit = 16 / sizeof(Output);  // the swizzle leaves 16 bytes together
+  static constexpr u32 kLineBytes = kBoxColumns * sizeof(Output);
+
+  // The i-th of kCount elements that this thread has of the columns from `column` on.
+  template <u32 kCount>
+  __device__ u32 place(u32 column, u32 i) const {
+    u32 line = buffer + threadIdx.x % kWarpRows * kLineBytes;
+    line ^= (line >> 7 & 7) << 4 ^ threadIdx.x % 32 / kWarpRows * kCount * sizeof(Output);
+    return (line ^ column % kBoxColumns * sizeof(Output) ^ i * sizeof(Output)) + column / kBoxColumns * kBoxBytes;
+  }
+
+  u32 buffer;
+  bool leader;
+};
+
+// Consuming calls wait acc_full[acc], read the accumulator from tensor memory chunk by chunk and arrive on acc_empty[acc].
+// Every epilogue thread makes exactly one of them a tile.
+class Accumulator {
+ public:
+  __device__ bool is_thread_active() const { return tile.warp < kEpilogueWarps; }
+
+  // Where a thread's i-th element lies in the tile.
+  __device__ Index map_fragment_index(u32 i) const {
+    const Index at = corner(i / kRun * kChunk);
+    return {at.row + threadIdx.x % kWarpRows, at.column + threadIdx.x % 32 / kWarpRows * kRun + i % kRun};
+  }
+
+  // Consumes: f(run, old, row, column) changes a run of results that begins there, given what `c` holds in its place (zeros
+  // unless `reads_c`); stores them.
+  // TMA does, from shared memory, if it can. `as_is` says that f changes nothing.
+  template <typename T, typename C, typename Function>
+  __device__ __forceinline__ void store(const MemoryTile<T>& out, const MemoryTile<C>& c, bool reads_c, Function f, bool as_is = false) {
+    const u32 accumulator = acquire();
+    __syncwarp();  // whole warps load; waiting may have parted them
+    const Staging staging(tile.storage, tile.leader);
+    const bool bulk = out.map != nullptr;
+    const bool vectors = out.is_aligned_to(16) && (!reads_c || c.is_aligned_to(16));
+#pragma unroll 1
+    for (u32 staged = 0; staged < kAccColumns; staged += kStagedColumns) {
+      if (as_is && bulk) {
+#pragma unroll
+        for (u32 column = 0; column < kStagedColumns; column += kWide) {
+          u32 bits[kWideRun];
+          tmem_load_32x32b_x64(accumulator + staged + column, bits);
+          if (column == 0) {
+            staging.wait();
+          }
+          alignas(16) u32 words[kWideRun / kPerWord];
+#pragma unroll
+          for (u32 i = 0; i < kWideRun; i += kPerWord) {
+            words[i / kPerWord] = pack_sums(bits + i);
+          }
+          staging.write<kWideRun>(column, words);
+        }
+      } else {
+        staging.wait();
+#pragma unroll 1
+        for (u32 column = 0; column < kStagedColumns; column += kChunk) {
+          const u32 first = (staged + column) / kChunk * kRun;
+          const Index at = map_fragment_index(first);
+          Value run[kRun];
+          load(accumulator + staged + column, run);
+          if (reads_c) {
+            Value old[kRun];
+            staging.read(c, at, vectors, column, old);
+            f(run, old, at.row, at.column);
+          } else {
+            const Value none[kRun] = {};
+            f(run, none, at.row, at.column);
+          }
+          alignas(16) u32 words[kRun / kPerWord];
+#pragma unroll
+          for (u32 i = 0; i < kRun; i += kPerWord) {
+            words[i / kPerWord] = pack(run + i);
+          }
+          staging.write<kRun>(column, words);
+          if (!bulk) {
+            staging.store(out, at, vectors, column);
+          }
+        }
+      }
+      if (staged + kStagedColumns == kAccColumns) {
+        release();
+      }
+      if (bulk) {
+        const Index begin = corner(staged);
+        staging.send(*out.map, out.row + begin.row, out.column + begin.column, out.batch);
+      }
+    }
+    tile.results.advance();
+  }
+
+ private:
+  friend class Tile;
+  __device__ explicit Accumulator(Tile& tile) : tile(tile) {}
+
+  // Where the warp's part of the accumulator's columns from `column` on begins in the tile.
+  __device__ static Index corner(u32 column) {
+    const u32 block = column / kBlockColumns * kBlockRows;
+    // 128 rows: row r is tensor-memory lane r, and warp w reads lanes 32 w to 32 w + 31.
+    return {block + threadIdx.x / 32 * 32, column % kBlockColumns};
+  }
+
+  // Waits acc_full[acc]; where the warp's part of the accumulator is.
+  __device__ __forceinline__ u32 acquire() {
+    if (consumed) {
+      blasdx_a_functor_makes_exactly_one_consuming_call();
+    }
+    consumed = true;
+    mbarrier_wait(tile.storage.acc_full(tile.results.stage), tile.results.phase);
+    tcgen05_fence_after_thread_sync();
+    return tile.tmem + (threadIdx.x / 32 * 32 << 16) + tile.results.stage * kAccColumns;
+  }
+
+  // Arrives on acc_empty[acc].
+  __device__ __forceinline__ void release() {
+    tcgen05_fence_before_thread_sync();
+    mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));
+  }
+
+  // Reads a run; whole warps.
+  __device__ __forceinline__ void load(u32 columns, Value (&run)[kRun]) {
+    __syncwarp();  // what came before may have parted them
+    u32 bits[kRun];
+    tmem_load_32x32b_x32(columns, bits);
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      run[i] = accumulated(bits[i]);
+    }
+  }
+
+  template <bool kUnroll, typename Visit>
+  __device__ __forceinline__ void consume(Visit visit) {
+    const u32 accumulator = acquire();
+#pragma unroll(kUnroll ? kAccColumns / kChunk : 1)
+    for (u32 chunk = 0; chunk < kAccColumns / kChunk; ++chunk) {
+      Value run[kRun];
+      load(accumulator + chunk * kChunk, run);
+      if (chunk + 1 == kAccColumns / kChunk) {
+        release();
+      }
+      visit(run, chunk * kRun);
+    }
+    tile.results.advance();
+  }
+
+  Tile& tile;
+  bool consumed = false;
+};
+
+template <typename Functor>
+__device__ __forceinline__ void Tile::execute(Functor functor) {
+  multiply();
+  Accumulator accumulator(*this);
+  epilogue(accumulator, functor);
+}
+
+template <typename Functor>
+__device__ __forceinline__ void Tile::epilogue(Accumulator& accumulator, Functor functor) {
+  finish();
+  if (accumulator.is_thread_active()) {
+    functor(accumulator);
+    if (!accumulator.consumed) {
+      blasdx_a_functor_makes_exactly_one_consuming_call();
+    }
+    accumulator.consumed = false;
+  }
+}
+
+// ---- Pipeline: where a kernel begins ---------------------------------------------------------------------------------
+
+struct Pipeline {
+  const TensorMap& a_map;
+  const TensorMap& b_map;
+  u32 k;  // extent of the problem
+
+  static constexpr u32 max_threads_per_block = kThreads;
+  __host__ __device__ static constexpr u32 buffer_alignment() { return 1024; }
+  __host__ __device__ static constexpr u32 buffer_size() { return 229540; }
+
+  // K blocks of the problem.
+  __device__ u32 k_blocks() const { return (k + kTileK - 1) / kTileK; }
+
+  // Once per CTA: the tile of A along M and that of B along N, or their whole coordinates.
+  __device__ __forceinline__ Tile get_tile(u8* smem, Coordinate a, Coordinate b) const {
+    return Tile(smem, {a_map, b_map, a, b, k_blocks()});
+  }
+
+  // For every further tile.
+  template <typename AnyTile>
+  __device__ __forceinline__ void reset_tile(AnyTile& tile, Coordinate a, Coordinate b) const {
+    tile.point(a, b, k_blocks());
+  }
+};
+
+// ---- Problem ---------------------------------------------------------------------------------------------------------
+
+// out = alpha * acc + beta * c
+// for `batches` problems of m x n x k, acc being A * B; c is read only where beta is not zero.
+struct Problem {
+  Output* out;
+  const Output* c;
+  u64 out_ld, c_ld;  // elements between rows
+  u64 out_batch, c_batch;  // elements between batches
+  u32 m, n, k, batches;
+  u32 a_batch, b_batch;  // 1, or 0 where all batches share one operand
+  float alpha, beta;
+
+  struct Place {
+    u32 row, column, batch;  // of tiles
+  };
+
+  // A tile of the output.
+  __device__ MemoryTile<Output> out_tile(Place at, const TensorMap& map) const {
+    return {out, out_ld, out_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch, is_bulk_storable() ? &map : nullptr};
+  }
+
+  // Whether TMA can write C: its address and strides have to be multiples of 16 bytes, and so have its rows, because a
+  // store clips them in units of 16 bytes: what follows a row would be overwritten up to there.
+  __device__ bool is_bulk_storable() const {
+    const u64 bytes = (out_ld | out_batch | n) * sizeof(Output);
+    return (reinterpret_cast<u64>(out) | bytes) % 16 == 0;
+  }
+
+  // A tile of C.
+  __device__ MemoryTile<const Output> c_tile(Place at) const {
+    return {c, c_ld, c_batch, m, n, at.row * kTileM, at.column * kTileN, at.batch};
+  }
+
+  // The tiles of A and B that make one of the output.
+  __device__ Coordinate a_tile(Place at) const { return {at.row, at.batch * a_batch}; }
+  __device__ Coordinate b_tile(Place at) const { return {at.column, at.batch * b_batch}; }
+};
+static_assert(sizeof(Problem) == 80, "the host packs this struct");
+
+// The tiles of the output, batch after batch, in bands of kBand along M, inside a band column by column: what
+// is at work at one time shares few rows of A and few columns of B, which then stay in L2.
+struct Schedule {
+  u32 m_tiles, n_tiles, count;
+
+  __device__ explicit Schedule(const Problem& problem)
+      : m_tiles((problem.m + kTileM - 1) / kTileM),
+        n_tiles((problem.n + kTileN - 1) / kTileN),
+        count(m_tiles * n_tiles * problem.batches) {}
+
+  // The first tile of this CTA, and how far it is to its next one.
+  __device__ static u32 first() { return blockIdx.x; }
+  __device__ static u32 step() { return gridDim.x; }
+
+  __device__ Problem::Place operator[](u32 index) const {
+    const u32 batch = index / (m_tiles * n_tiles);
+    const u32 tile = index % (m_tiles * n_tiles);
+    const u32 band = tile / (kBand * n_tiles);
+    const u32 inside = tile % (kBand * n_tiles);
+    const u32 extent = min(kBand, m_tiles - band * kBand);
+    const u32 along = band * kBand + inside % extent;
+    const u32 across = inside / extent;
+    return {along, across, batch};
+  }
+};
+
+// ---- Epilogue: what becomes of a sum ---------------------------------------------------------------------------------
+
+// alpha * acc + beta * c
+struct Epilogue {
+  const Problem& problem;
+  Problem::Place at;
+
+  // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
+  // `c` is what C holds there, zeros where beta is zero.
+  __device__ __forceinline__ void operator()(Value (&value)[kRun], const Value (&c)[kRun], u32 row, u32 column) const {
+    if (problem.alpha == 1 && problem.beta == 0) {
+      return;  // A * B as it is
+    }
+#pragma unroll
+    for (u32 i = 0; i < kRun; ++i) {
+      value[i] = problem.alpha * value[i] + problem.beta * c[i];
+    }
+  }
+};
+
+// ---- Kernel ----------------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(Pipeline::max_threads_per_block, 1)
+blasdx_gemm_f16_f16_f16_128x128x64_tn_d6_sm_100a(
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+    const __grid_constant__ TensorMap out_map, const __grid_constant__ Problem problem) {
+  extern __shared__ __align__(Pipeline::buffer_alignment()) u8 smem[];
+  const Pipeline pipeline{a_map, b_map, problem.k};
+  const Schedule schedule(problem);
+  Tile whole = pipeline.get_tile(smem, {0}, {0});
+  whole.specialise([&](auto&& tile) {
+    for (u32 index = schedule.first(); index < schedule.count; index += schedule.step()) {
+      const Problem::Place next = schedule[index];
+      pipeline.reset_tile(tile, problem.a_tile(next), problem.b_tile(next));
+      tile.execute([&](Accumulator& accumulator) {
+        const Problem::Place at = schedule[index];  // once more, instead of registers that last through the K loop
+        const auto out = problem.out_tile(at, out_map);
+        accumulator.store(out, problem.c_tile(at), problem.beta != 0, Epilogue{problem, at}, problem.alpha == 1 && problem.beta == 0);
+      });
+    }
+  });
+}
