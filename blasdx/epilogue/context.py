@@ -46,8 +46,15 @@ class EpilogueContext(BaseModel):
         Whether C is read only where ``problem.beta`` is not zero.
     columns : tuple of str
         What is held of the vectors along the columns for a run: members of a struct.
+    held : tuple of str
+        What a thread holds of all vectors from before the sums are there, where its warp then hands the columns round:
+        members of a struct.
     fetches : tuple of str
-        Statements that load them, which can be done long before the sums are there.
+        Statements that load what belongs to columns, of a run or of what is held.
+    row_fetches : tuple of str
+        Statements that load what is held of a row, the i-th of the thread's.
+    spreads : tuple of str
+        Statements that make what belongs to the columns of a run of what the warp holds.
     places : tuple of str
         Statements that load what the expression reads, for a run of kRun elements.
     inside : bool
@@ -64,27 +71,40 @@ class EpilogueContext(BaseModel):
     reads_c: bool
     scales_c: bool
     columns: tuple[str, ...]
+    held: tuple[str, ...]
     fetches: tuple[str, ...]
+    row_fetches: tuple[str, ...]
+    spreads: tuple[str, ...]
     places: tuple[str, ...]
     inside: bool
     result: tuple[str, ...]
 
     @classmethod
-    def of(cls, epilogue: Epilogue, accumulator: Element, output: Element, *, c_row_major: bool) -> EpilogueContext:
-        """The epilogue of a kernel with this accumulator, that stores C in this type and order."""
-        spelling = _Spelling(epilogue, "double" if accumulator.name == "s32" else "float", rough=is_rough(output))
+    def of(
+        cls, epilogue: Epilogue, accumulator: Element, output: Element, *, c_row_major: bool, holds: bool = False
+    ) -> EpilogueContext:
+        """The epilogue of a kernel with this accumulator, that stores C in this type and order.
+
+        ``holds`` where threads load vectors before the sums are there.
+        """
+        value = "double" if accumulator.name == "s32" else "float"
+        spelling = _Spelling(epilogue, value, rough=is_rough(output), holds=holds)
         c = epilogue.c_element(output)
         fetched = [ArrayOperand(SOURCE, ("m", "n"), c)] if epilogue.reads_c and c != output else []
         arrays = (*fetched, *epilogue.arrays)
         spelling.arrays = {array.name: array for array in arrays}
+        along_m, along_n = ([array for array in arrays if array.axes == (axis,)] for axis in "mn")
         return cls(
             expression=epilogue.expression,
             plain=epilogue == DEFAULT,
             value=spelling.value,
             reads_c=epilogue.reads_c and not fetched,
             scales_c=epilogue.scales_c,
-            columns=tuple(spelling.column(array) for array in arrays if array.axes == ("n",)),
-            fetches=tuple(spelling.fetch(array) for array in arrays if array.axes == ("n",)),
+            columns=tuple(spelling.member(array, "kRun") for array in along_n),
+            held=tuple(map(spelling.held, along_n + along_m)) if holds else (),
+            fetches=tuple(map(spelling.fetch, along_n)),
+            row_fetches=tuple(map(spelling.fetch_row, along_m)) if holds else (),
+            spreads=tuple(map(spelling.spread, along_n)) if holds else (),
             places=tuple(line for array in arrays for line in spelling.load(array, c_row_major=c_row_major)),
             inside=any(array.axes == ("m", "n") for array in arrays),
             result=tuple(textwrap.wrap(spelling.result(), _WIDTH, break_long_words=False)),
@@ -94,11 +114,12 @@ class EpilogueContext(BaseModel):
 class _Spelling:
     """How the parts of one epilogue are written in C++."""
 
-    def __init__(self, epilogue: Epilogue, value: str, *, rough: bool) -> None:
+    def __init__(self, epilogue: Epilogue, value: str, *, rough: bool, holds: bool) -> None:
         self.epilogue = epilogue
         self.value = value
         self.zero = "0.0f" if value == "float" else "0.0"
         self.rough = rough
+        self.holds = holds
         self.arrays: dict[str, ArrayOperand] = {}
 
     def result(self) -> str:
@@ -112,7 +133,7 @@ class _Spelling:
             return {ACCUMULATOR: "value[i]", SOURCE: "c[i]"}.get(node.name, f"problem.{node.name}")
         array = self.arrays[node.name]
         if array.axes == ("n",):
-            return self.unpacked(self.held(array), array.element)
+            return self.unpacked(self.column(array), array.element)
         return self.unpacked(f"{node.name}[i]", array.element) if "n" in array.axes else node.name
 
     def call(self, function: str, arguments: list[str]) -> str:
@@ -135,6 +156,8 @@ class _Spelling:
         if array.axes == ():
             element = self.unpacked(f"problem.{name}[{batch}]", array.element)
             yield f"const Value {name} = {element};"
+        elif array.axes == ("m",) and self.holds:
+            yield f"const Value {name} = {self.unpacked(f'held.{name}[line]', array.element)};"
         elif array.axes == ("m",):
             element = self.unpacked(f"problem.{name}[{batch} + row * problem.{name}_step]", array.element)
             yield f"const Value {name} = row < problem.m ? {element} : {self.zero};"
@@ -145,23 +168,38 @@ class _Spelling:
             yield f"{kind} {name}[kRun]{' = {}' if unless else ''};"
             yield f"{'if (problem.beta != 0) ' if unless else ''}{fetch} + {line}, inside);"
 
-    def column(self, array: ArrayOperand) -> str:
-        """A vector along the columns, as far as a run needs it; narrow elements stay in pairs until they are used."""
+    def member(self, array: ArrayOperand, count: str) -> str:
+        """An array for what belongs to ``count`` columns; narrow elements stay in pairs until they are used."""
         if array.element.itemsize == 4:
-            return f"{BITS[array.element.name]} {array.name}[kRun];"
-        return f"u{16 * array.element.itemsize} {array.name}[kRun / 2];"
+            return f"{BITS[array.element.name]} {array.name}[{count}];"
+        return f"u{16 * array.element.itemsize} {array.name}[{count} / 2];"
 
-    def held(self, array: ArrayOperand) -> str:
+    def column(self, array: ArrayOperand) -> str:
         if array.element.itemsize == 4:
             return f"columns.{array.name}[i]"
         bits = array.element.bits
         return f"static_cast<{BITS[array.element.name]}>(columns.{array.name}[i / 2] >> i % 2 * {bits})"
 
+    def held(self, array: ArrayOperand) -> str:
+        if array.axes == ("m",):
+            return f"{BITS[array.element.name]} {array.name}[kHeldRows];"
+        return self.member(array, "kHeldColumns")
+
     def fetch(self, array: ArrayOperand) -> str:
         name = array.name
         how = "fetch_run" if array.element.itemsize == 4 else "fetch_pairs"
+        into = f"<2, 64>(held.{name}" if self.holds else f"<kRunAdjacent, kRunStep>(columns.{name}"
         line = f"problem.{name} + at.batch * problem.{name}_batch + column * problem.{name}_step"
-        return f"{how}<kRunAdjacent, kRunStep>(columns.{name}, {line}, problem.{name}_step, inside);"
+        return f"{how}{into}, {line}, problem.{name}_step, inside);"
+
+    def fetch_row(self, array: ArrayOperand) -> str:
+        name = array.name
+        element = f"problem.{name}[at.batch * problem.{name}_batch + row * problem.{name}_step]"
+        return f"held.{name}[i] = row < problem.m ? {element} : {BITS[array.element.name]}(0);"
+
+    def spread(self, array: ArrayOperand) -> str:
+        how = "spread_run" if array.element.itemsize == 4 else "spread_pairs"
+        return f"{how}(columns.{array.name}, held.{array.name}, first);"
 
     def unpacked(self, bits: str, element: Element) -> str:
         """An element in memory as a number to compute with."""

@@ -30,7 +30,7 @@ _PARAMETERS = "descriptor a b out stream depth device epilogue output expression
 
 _KERNEL = """
 m n k batches parts part_blocks counters partials a_tile b_tile c_tile out_tile is_bulk_storable blocks_of split_of
-problem at fetch row column columns value inside i u8 u16 u32 u64
+problem at held fetch first row column columns columns_of line value inside i u8 u16 u32 u64
 """
 """Members of the structs Problem and Epilogue, and what the latter's functions declare."""
 

@@ -114,7 +114,11 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "problem_fields": plan.problem.lines,
         "problem_bytes": plan.problem.size,
         "epilogue": EpilogueContext.of(
-            plan.epilogue, d.precision.c, plan.output, c_row_major=d.arrangement.c is row_major
+            plan.epilogue,
+            d.precision.c,
+            plan.output,
+            c_row_major=d.arrangement.c is row_major,
+            holds=plan.path == "wgmma",
         ),
         "output": plan.output.name,
         "output_bits": plan.output.bits,

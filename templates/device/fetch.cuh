@@ -44,3 +44,24 @@ __device__ __forceinline__ void fetch_pairs(Pair (&pairs)[kPairs], const T* line
     }
   }
 }
+
+// What belongs to a run, two columns of every 8, out of what the lanes of the warp hold: lane l columns 64 j + 2 l and the
+// next. Four lanes have the run's columns between them, lane 0 from column `first` on, which is a multiple of 8.
+template <u32 kCount, u32 kHeld, typename T>
+__device__ __forceinline__ void spread_run(T (&run)[kCount], const T (&held)[kHeld], u32 first) {
+#pragma unroll
+  for (u32 i = 0; i < kCount; ++i) {
+    const u32 column = first + i / 2 * 8;
+    run[i] = __shfl_sync(0xffffffff, held[column / 64 * 2 + i % 2], column % 64 / 2 + threadIdx.x % 4);
+  }
+}
+
+// The same of pairs of narrow elements.
+template <u32 kPairs, u32 kHeld, typename Pair>
+__device__ __forceinline__ void spread_pairs(Pair (&pairs)[kPairs], const Pair (&held)[kHeld], u32 first) {
+#pragma unroll
+  for (u32 i = 0; i < kPairs; ++i) {
+    const u32 column = first + i * 8;
+    pairs[i] = __shfl_sync(0xffffffff, static_cast<u32>(held[column / 64]), column % 64 / 2 + threadIdx.x % 4);
+  }
+}

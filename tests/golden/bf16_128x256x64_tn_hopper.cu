@@ -124,6 +124,12 @@ __device__ __forceinline__ void store_shared(u32 address, u32 value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ uint2 load_shared_64(u32 address) {
+  uint2 value;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ uint4 load_shared_128(u32 address) {
   uint4 value;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -636,20 +642,24 @@ __device__ __forceinline__ void store_chunk(const MemoryTile<T>& tile, u32 buffe
       [](u32 address, T* element) { *element = load_shared(address); });
 }
 
-// Two neighbours in a row on their way out.
-__device__ void write_pair(u32 buffer, u32 row, u32 column, const Value* pair) {
-  const u32 first = __float_as_uint(pair[0]), second = __float_as_uint(pair[1]);
-  store_shared_64(staged(buffer, row, column), make_uint2(first, second));
-}
+// Where a thread's run is staged: pairs of neighbours, 8 columns from one to the next.
+struct StagedRun {
+  u32 first;
+  __device__ StagedRun(u32 buffer, u32 row, u32 column) : first(staged(buffer, row, column)) {}
+  __device__ u32 pair(u32 i) const { return first ^ i * (8 * sizeof(Output)); }  // `first` is among the row's first 8 columns
 
-// And what stood in their place.
-__device__ void read_pair(u32 buffer, u32 row, u32 column, Value* pair) {
-#pragma unroll
-  for (u32 i = 0; i < kRunAdjacent; ++i) {
-    const Output bits = load_shared(staged(buffer, row, column + i));
-    pair[i] = __uint_as_float(bits);
+  __device__ void write(u32 i, const Value* values) const {
+    const u32 one = __float_as_uint(values[0]), other = __float_as_uint(values[1]);
+    store_shared_64(pair(i), make_uint2(one, other));
   }
-}
+
+  __device__ void read(u32 i, Value* values) const {
+    const uint2 both = load_shared_64(pair(i));
+    const u32 one = both.x, other = both.y;
+    values[0] = __uint_as_float(one);
+    values[1] = __uint_as_float(other);
+  }
+};
 
 class Accumulator {
  public:
@@ -693,6 +703,7 @@ class Accumulator {
         for (u32 half = 0; half < 2; ++half) {
           const u32 first = (row_block * kColumnBlocks * kMmaN + chunk) / 2 + half * kRunAdjacent;
           const Index at = map_fragment_index(first);
+          const StagedRun staged_run(staging, at.row % 64, at.column - place.column);
           Value run[kRun];
           Value old[kRun] = {};
 #pragma unroll
@@ -700,13 +711,13 @@ class Accumulator {
             run[i] = result(first + 2 * i);
             run[i + 1] = result(first + 2 * i + 1);
             if (reads_c) {
-              read_pair(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep, old + i);
+              staged_run.read(i / kRunAdjacent, old + i);
             }
           }
           f(run, old, at.row, at.column);
 #pragma unroll
           for (u32 i = 0; i < kRun; i += kRunAdjacent) {
-            write_pair(staging, at.row % 64, at.column - place.column + i / kRunAdjacent * kRunStep, run + i);
+            staged_run.write(i / kRunAdjacent, run + i);
           }
         }
         if (bulk) {
