@@ -76,7 +76,8 @@ def render(plan: PipelinePlan, *, kernel_source: str | None = None, entry: str |
     Raises
     ------
     RenderError
-        When ``kernel_source`` has no kernel of the name, or several and no name is given; and when a template names
+        When ``kernel_source`` has no kernel of the name, or several and no name is given, or the plan has two sets of
+        threads, which only the default kernel knows; and when a template names
         something the plan does not provide, a fault of the library.
     """
     context = _CONTEXTS[plan.path](plan)
@@ -98,7 +99,8 @@ def render_header(plan: PipelinePlan, *, namespace: str = "blasdx") -> HeaderSou
     Raises
     ------
     RenderError
-        When ``namespace`` is no C++ identifier.
+        When ``namespace`` is no C++ identifier, or the plan has two sets of threads, which only the default kernel
+        knows.
     """
     if not namespace.isidentifier():
         raise RenderError(f"namespace = {namespace!r} is no C++ identifier")
@@ -107,6 +109,8 @@ def render_header(plan: PipelinePlan, *, namespace: str = "blasdx") -> HeaderSou
 
 def _header(plan: PipelinePlan, uses: str, namespace: str) -> HeaderSource:
     """The header with what the device library has for ``uses`` besides what it calls itself."""
+    if plan.sets > 1:
+        raise RenderError("pingpong is of the default kernel: one of your own is written for one set of threads a tile")
     context = _CONTEXTS[plan.path](plan).model_copy(update={"library": True, "empty_sums": True})
     banner, body = _text(plan, context, uses=uses)
     text = f"{banner}\n#pragma once\n\nnamespace {namespace} {{\n\n{body}\n}}  // namespace {namespace}\n"

@@ -34,6 +34,7 @@ class Planner(Protocol):
         output: Element,
         promote: bool,
         fixed_blocksize: bool,
+        pingpong: bool,
         staged: bool,
     ) -> PipelinePlan:
         """Lay the pipeline out; raise `PlanError` where there is no kernel."""
@@ -60,6 +61,7 @@ def suggest_pipeline(
     epilogue: Epilogue | str = DEFAULT,
     promote: bool = True,
     fixed_blocksize: bool = False,
+    pingpong: bool = False,
     require_pair: bool = False,
     split_k: int = 1,
     raster: Raster | None = None,
@@ -89,6 +91,9 @@ def suggest_pipeline(
     fixed_blocksize
         Launch exactly BlockDim threads: loads, and on utcmma the MMAs, are issued by warps that do other work as well.
         The slower configuration; on wgmma the only one of BlockDim(1024).
+    pingpong
+        Two sets of BlockDim(128) threads take turns, each with tiles of its own: one stores while the other multiplies
+        (wgmma). Epilogues then cost next to nothing, where a GPU's SMs have several tiles each.
     require_pair
         Refuse a descriptor whose CTAs do not multiply in pairs, which cuBLASDx does not say (utcmma).
     split_k
@@ -134,7 +139,10 @@ def suggest_pipeline(
         output=element,
         promote=promote,
         fixed_blocksize=fixed_blocksize,
+        pingpong=pingpong,
     )
+    if pingpong:
+        _require_turns(report, split_k, fixed_blocksize)
     plan = _deepest(planner) if depth is None else _at(planner, int(depth))
     if require_pair and not plan.pair:
         _refuse_single(report)
@@ -161,6 +169,22 @@ def _refuse_single(report: PathReport) -> NoReturn:
     else:
         why = f"N = {complete.n} is no multiple of {pair_step(complete)}"
     raise PlanError(f"no pair of CTAs multiplies together for {complete!r}: {why}", code="cta_pair")
+
+
+def _require_turns(report: PathReport, split_k: int, fixed_blocksize: bool) -> None:
+    """Raise where two sets of threads cannot take turns."""
+    threads = report.descriptor.block_threads
+    if report.path != "wgmma":
+        why = f"{report.path} overlaps them with the next product already, by accumulators in tensor memory"
+    elif threads != 128:
+        why = f"two sets of {threads} threads do not have the registers; take BlockDim(128) and half the tile"
+    elif fixed_blocksize:
+        why = "fixed_blocksize launches exactly BlockDim threads, which are one set"
+    elif split_k > 1:
+        why = "split_k is for problems with fewer tiles than SMs, where a set would have no turn"
+    else:
+        return
+    raise PlanError(f"pingpong = True overlaps epilogues on wgmma with BlockDim(128) only: {why}", code="pingpong")
 
 
 def _check_arguments(depth: object, scratch: object, strict: bool, a: object, b: object) -> None:

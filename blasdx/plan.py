@@ -129,7 +129,8 @@ class PipelinePlan(_Value):
     """How one descriptor becomes one kernel.
 
     ``depth`` counts stages in shared memory, ``accumulator.stages`` accumulators in tensor memory; sizes are bytes. A
-    block has at most ``smem_limit``, of which an automatic depth takes no more than ``smem_budget``.
+    block has at most ``smem_limit``, of which an automatic depth takes no more than ``smem_budget``. Each of ``sets``
+    sets of BlockDim threads multiplies and stores tiles of its own; they take turns.
     """
 
     descriptor: Descriptor
@@ -145,6 +146,7 @@ class PipelinePlan(_Value):
     register_split: RegisterSplit | None = None
     promotion: Promotion | None = None
     fixed_blocksize: bool = False
+    sets: int = 1
     cluster: tuple[int, int] = (1, 1)
     pair: bool = False
     raster: Raster = Raster()
@@ -324,6 +326,10 @@ class PipelinePlan(_Value):
         }
         if self.epilogue != DEFAULT:
             rows["epilogue"] = str(self.epilogue)
+        if self.sets > 1:
+            rows["turns"] = (
+                f"{self.sets} sets of math warps, each with tiles of its own: one stores, the other multiplies"
+            )
         if self.split_k > 1:
             rows["split K"] = f"at most {self.split_k} parts, where there are fewer tiles than SMs"
         if self.raster != Raster():

@@ -70,6 +70,7 @@ class KernelContext(BaseModel):
     split: bool
     split_counters: int
     threads: int
+    sets: int
     smem_total: int
     problem_fields: tuple[Fields, ...]
     problem_bytes: int
@@ -109,6 +110,7 @@ def common_fields(plan: PipelinePlan) -> dict[str, object]:
         "split": plan.split_k > 1,
         "split_counters": plan.split_counters,
         "threads": plan.block_dim,
+        "sets": plan.sets,
         "smem_total": plan.smem_total,
         "empty_sums": plan.empty_sums,
         "problem_fields": plan.problem.lines,
@@ -152,7 +154,8 @@ def entry_name(plan: PipelinePlan) -> str:
     c = ("" if d.arrangement.c is row_major else "_ccol") + (
         "" if plan.output == d.precision.c else f"_{plan.output.name}"
     )
-    return f"blasdx_gemm_{types}_{d.m}x{d.n}x{d.k}_{layout}{c}{cluster}_d{plan.depth}_{plan.target}"
+    turns = "_pingpong" if plan.sets > 1 else ""
+    return f"blasdx_gemm_{types}_{d.m}x{d.n}x{d.k}_{layout}{c}{cluster}{turns}_d{plan.depth}_{plan.target}"
 
 
 def _wrapped(descriptor: str) -> tuple[str, ...]:

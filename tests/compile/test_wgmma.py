@@ -6,7 +6,8 @@ import pytest
 from tiles import tile
 
 import blasdx as dx
-from blasdx.errors import EpilogueError
+from blasdx.errors import EpilogueError, RenderError
+from tests import tiles
 
 
 def plan_of(
@@ -16,11 +17,16 @@ def plan_of(
     return dx.suggest_pipeline(descriptor, **options)
 
 
+LONG = dx.Epilogue(
+    "gelu(alpha * acc + beta * c + bias[n]) * scale[m] + rest[m, n]", bias="bf16", scale="f32", rest="bf16"
+)
+
 CASES = [
     ((128, 256, 64), 256, ("row", "col", "row"), ("bf16", "bf16", "f32"), "bf16", "HGMMA", 4),
     ((256, 128, 64), 256, ("col", "row", "row"), ("f16", "f16", "f32"), None, "HGMMA", 8),
     ((64, 24, 48), 128, ("row", "row", "col"), ("f16", "f16", "f16"), None, "HGMMA", 3),
     ((128, 176, 32), 128, ("row", "col", "row"), ("bf16", "bf16", "f32"), "f16", "HGMMA", 4),
+    ((128, 192, 64), 128, ("row", "col", "row"), ("bf16", "bf16", "f32"), "bf16", "HGMMA", 8),
     ((384, 40, 32), 128, ("row", "col", "row"), ("bf16", "bf16", "f32"), None, "HGMMA", 6),
     ((128, 512, 32), 512, ("row", "col", "row"), ("f16", "f16", "f16"), None, "HGMMA", 2),
     ((128, 64, 32), 512, ("row", "col", "row"), ("tf32", "tf32", "f32"), None, "HGMMA", 4),
@@ -58,6 +64,61 @@ def test_registers_claimed_are_registers_there(threads, size, load, math):
     assert split is not None
     assert (split.load, split.math) == (load, math)
     assert 128 * load + threads * math <= (threads + 128) * split.launched <= 65536
+
+
+def test_two_sets_in_turns_have_barriers_staging_and_registers_of_their_own():
+    one, two = (plan_of((128, 128, 64), 128, output="bf16", pingpong=turns) for turns in (False, True))
+    assert (one.block_dim, two.block_dim) == (256, 384)
+    assert two.region("staging").size == 2 * one.region("staging").size
+    assert [(barrier.name, barrier.stages, barrier.count) for barrier in two.barriers] == [
+        ("full", two.depth, 1),
+        ("empty", two.depth, 4),  # of the four warps that read the stage, not of all eight
+        ("turn", 2, 4),
+    ]
+    assert two.register_split == plan_of((128, 128, 64), 256).register_split
+    assert "2 sets of math warps" in str(two)
+    assert plan_of((128, 192, 64), 128, pingpong=True).passes == (
+        1,
+        2,
+    )  # 192 accumulator registers are too many for two
+
+
+@pytest.mark.parametrize(
+    ("size", "arrangement", "options"),
+    [
+        ((128, 128, 64), ("row", "col", "row"), {"output": "bf16"}),
+        ((64, 256, 64), ("row", "col", "col"), {"output": "e4m3", "epilogue": LONG}),
+        ((128, 176, 64), ("col", "row", "row"), {"output": "bf16", "cluster": (2, 1)}),
+        ((128, 128, 32), ("row", "col", "row"), {"epilogue": LONG}),
+    ],
+)
+def test_two_sets_in_turns_do_not_spill(size, arrangement, options):
+    plan = plan_of(size, 128, arrangement, pingpong=True, **options)
+    kernel = dx.compile(dx.render(plan))
+    assert kernel.prove() == plan.mma.count
+    assert (kernel.resources.stack, kernel.resources.spill_stores, kernel.complaints) == (0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("threads", "options", "why"),
+    [
+        (256, {}, "do not have the registers"),
+        (128, {"fixed_blocksize": True}, "exactly BlockDim threads"),
+        (128, {"split_k": 4}, "fewer tiles than SMs"),
+    ],
+)
+def test_what_cannot_take_turns_is_refused(threads, options, why):
+    with pytest.raises(dx.PlanError, match=why) as refusal:
+        plan_of((128, 128, 64), threads, pingpong=True, **options)
+    assert refusal.value.code == "pingpong"
+
+
+def test_turns_are_of_wgmma_and_of_the_default_kernel():
+    with pytest.raises(dx.PlanError, match="accumulators in tensor memory"):
+        dx.suggest_pipeline(tiles.tile(), pingpong=True)
+    plan = plan_of((128, 128, 64), 128, pingpong=True)
+    with pytest.raises(RenderError, match="default kernel"):
+        dx.render_header(plan)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +191,6 @@ def test_long_k_loops_are_rolled_where_registers_are_few():
 
 @pytest.mark.parametrize("output", ["f32", "bf16", "e4m3"])
 def test_the_widest_tile_with_a_long_epilogue_does_not_spill(output):
-    text = "gelu(alpha * acc + beta * c + bias[n]) * scale[m] + rest[m, n]"
-    epilogue = dx.Epilogue(text, bias="bf16", scale="f32", rest="bf16")
-    kernel = dx.compile(dx.render(plan_of((128, 256, 64), 256, epilogue=epilogue, output=output)))
+    kernel = dx.compile(dx.render(plan_of((128, 256, 64), 256, epilogue=LONG, output=output)))
     assert (kernel.resources.stack, kernel.resources.spill_stores) == (0, 0)
     assert kernel.complaints == ()

@@ -38,6 +38,14 @@ CASES: dict[str, dict[str, Any]] = {
         "fixed_blocksize": True,
     },
     "eight-warpgroups": {"size": (256, 64, 64), "threads": 1024},
+    "turns": {"size": (128, 48, 32), "threads": 128, "output": "bf16", "pingpong": True},
+    "turns-promoted": {
+        "size": (64, 64, 64),
+        "threads": 128,
+        "precision": ("e4m3", "e4m3", "f32"),
+        "order": ("row", "col", "col"),
+        "pingpong": True,
+    },
     "four-warpgroups": {"size": (128, 64, 32), "threads": 512},
 }
 
@@ -52,7 +60,7 @@ def kernel(name: str, cluster: tuple[int, int] = (1, 1)) -> dx.CompiledKernel:
         cluster=cluster,
         sm=900,
     ).with_(dx.Arrangement(*case.get("order", ("row", "col", "row"))))
-    options = {key: case[key] for key in ("output", "fixed_blocksize") if key in case}
+    options = {key: case[key] for key in ("output", "fixed_blocksize", "pingpong") if key in case}
     return dx.compile(dx.render(dx.suggest_pipeline(descriptor, depth=case.get("depth", 2), **options)))
 
 
@@ -108,6 +116,41 @@ def test_clusters_load_between_their_multiplications(name: str, cluster: tuple[i
     assert compiled.source.plan.fixed_blocksize
     processors = cluster[0] * cluster[1]  # of which each has several tiles
     product(compiled, m + 5, 2 * n + 3, 3 * k + 8, EmulatedDevice(schedule="adversarial", processors=processors))
+
+
+@pytest.mark.parametrize(
+    ("processors", "cluster", "schedule"),
+    [*((1, (1, 1), s) for s in MOST), (3, (1, 1), "lazy"), (2, (2, 1), "adversarial"), (4, (2, 2), "random")],
+)
+def test_two_sets_take_turns(processors: int, cluster: tuple[int, int], schedule: str) -> None:
+    """Over odd numbers of tiles, of more K blocks than stages, and of fewer."""
+    compiled = kernel("turns", cluster)
+    assert compiled.source.plan.block_dim == 3 * 128
+    for k in (24, 168):
+        product(compiled, 269, 163, k, EmulatedDevice(schedule=schedule, processors=processors))
+
+
+def test_a_set_that_does_not_wait_for_its_turn_takes_one_phase_for_another() -> None:
+    source = kernel("turns").source
+    wait = "  mbarrier_wait(storage.turn(now.stage),"
+    assert wait in source.text
+    broken = dx.compile(source.model_copy(update={"text": source.text.replace(wait, "  // " + wait)}))
+    with pytest.raises(dx.emulator.EmulationError, match="shared-read-before-load-complete"):
+        product(broken, 269, 163, 168, EmulatedDevice(schedule="adversarial", processors=1))
+
+
+def test_turns_over_tiles_without_a_product() -> None:
+    descriptor = kernel("turns").source.plan.descriptor
+    epilogue = dx.Epilogue("acc + bias[n] * scale[m]", bias="bf16", scale="f32")
+    compiled = dx.compile(dx.render(dx.suggest_pipeline(descriptor, epilogue=epilogue, pingpong=True)))
+    device = EmulatedDevice(processors=1)
+    bias, scale = np.arange(100).astype(dx.Element.of("bf16").numpy_dtype), np.arange(269, dtype=np.float32)
+    for k in (0, 40):
+        a = padded(np.ones((269, k), bias.dtype))
+        b = padded(np.ones((k, 100), bias.dtype), "col")
+        result = dx.Gemm(compiled, device)(a, b, bias=bias, scale=scale)
+        np.testing.assert_array_equal(result, k + np.outer(scale, bias.astype(np.float32)))
+        assert [h for h in device.last.hazards if h.severity == "error"] == []
 
 
 def test_alpha() -> None:

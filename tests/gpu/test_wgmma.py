@@ -12,9 +12,11 @@ import blasdx as dx
 ROW, COL = "row", "col"
 
 
-def kernel(size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None, cluster=(1, 1)):
+def kernel(
+    size, threads, arrangement=(ROW, COL, ROW), precision="bf16", output=None, depth=None, cluster=(1, 1), **options
+):
     descriptor = tile(size, precision, threads=threads, cluster=cluster, sm=900).with_(dx.Arrangement(*arrangement))
-    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output=output, depth=depth)))
+    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output=output, depth=depth, **options)))
 
 
 def ordered(array, order):
@@ -72,6 +74,8 @@ def check(cupy, compiled, m, n, k, *, integers=True, alpha=1.0, beta=None, seed=
         exact, magnitude = exact + beta * c.astype(np.float64), magnitude + abs(beta * c.astype(np.float64))
     device_a, device_b = on_device(cupy, a, order[0]), on_device(cupy, b, order[1])
     got = cupy.asnumpy(gemm(device_a, device_b, **kwargs)).astype(np.float64)
+    if out_dtype == np.int8:
+        exact = np.clip(np.rint(exact), -128, 127)
     if integers:
         np.testing.assert_array_equal(got, exact.astype(out_dtype).astype(np.float64))
         return
@@ -174,6 +178,16 @@ def test_clusters_that_not_every_device_takes(hopper, cluster):
     check(hopper, compiled, 1517, 2801, 144)
 
 
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("size", "order", "output"), [((128, 128, 64), ROW, "bf16"), ((64, 256, 64), COL, None)])
+def test_two_sets_take_turns(hopper, cluster, size, order, output):
+    compiled = kernel(size, 128, (ROW, COL, order), output=output, cluster=cluster, pingpong=True)
+    for m, n, k in [(128, 64, 64), (1000, 264, 200), (4099, 3001, 72), (3000, 5000, 1000)]:
+        check(hopper, compiled, m, n, k)
+    check(hopper, compiled, 517, 301, 144, integers=False)
+    check(hopper, compiled, 2300, 1200, 136, alpha=2.0, beta=1.0)
+
+
 def test_integer_sums_beyond_what_f32_holds(hopper):
     compiled = kernel((128, 128, 128), 256, precision=("s8", "s8", "s32"))
     check(hopper, compiled, 128, 256, 4096)  # sums beyond 2^24, which f32 would round
@@ -189,8 +203,9 @@ def test_ragged_outputs_take_all_ways_out(hopper, order, output):
         check(hopper, compiled, m, n, 24, alpha=0.5, beta=3.0)
 
 
-def test_repeats_are_bit_equal(hopper):
-    compiled = kernel((128, 256, 64), 256, output="bf16")
+@pytest.mark.parametrize(("size", "threads", "pingpong"), [((128, 256, 64), 256, False), ((64, 128, 64), 128, True)])
+def test_repeats_are_bit_equal(hopper, size, threads, pingpong):
+    compiled = kernel(size, threads, output="bf16", pingpong=pingpong)
     rng = np.random.default_rng(3)
     a = hopper.asarray(rng.standard_normal((1111, 1000)).astype(ml_dtypes.bfloat16))
     b = hopper.asarray(rng.standard_normal((1536, 1000)).astype(ml_dtypes.bfloat16)).T

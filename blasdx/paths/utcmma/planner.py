@@ -31,6 +31,7 @@ def plan(
     output: Element,
     promote: bool,
     fixed_blocksize: bool,
+    pingpong: bool,
     staged: bool,
 ) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the utcmma gates, whether or not it fits in shared memory.

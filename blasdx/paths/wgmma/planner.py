@@ -45,6 +45,7 @@ def plan(
     output: Element,
     promote: bool,
     fixed_blocksize: bool,
+    pingpong: bool,
     staged: bool,
 ) -> PipelinePlan:
     """Lay out the pipeline of a descriptor that passes the wgmma gates, whether or not it fits in shared memory.
@@ -61,7 +62,8 @@ def plan(
     promotion = _promotion(descriptor) if promote and _loses_bits(descriptor) else None
     groups = groups_m * groups_n
     fixed_blocksize = fixed_blocksize or groups * 128 + 128 > MAX_THREADS
-    split = None if fixed_blocksize else _registers(groups)
+    sets = 2 if pingpong else 1
+    split = None if fixed_blocksize else _registers(sets * groups)
     available = (split.math if split else _launched(groups)) - _working_registers(
         descriptor, groups, loads=fixed_blocksize
     )
@@ -91,8 +93,8 @@ def plan(
     )
     c_row_major = descriptor.arrangement.c is row_major
     staging = StagingTile.of(output, rows=ROWS, divides=accumulator.mma_n, row_major=c_row_major)
-    roles = _roles(groups, fixed_blocksize)
-    barriers = _barriers(depth, roles, loaders=cluster[0] + cluster[1] - 1)
+    roles = _roles(groups, sets, fixed_blocksize)
+    barriers = _barriers(depth, roles, sets=sets, loaders=cluster[0] + cluster[1] - 1)
     return PipelinePlan(
         descriptor=descriptor,
         path="wgmma",
@@ -106,6 +108,7 @@ def plan(
         staging=staging,
         register_split=split,
         fixed_blocksize=fixed_blocksize,
+        sets=sets,
         promotion=promotion,
         cluster=cluster,
         passes=passes,
@@ -113,7 +116,7 @@ def plan(
         roles=roles,
         barriers=barriers,
         regions=regions(
-            ("staging", Swizzle.B128.period, accumulator.groups * STAGING_BUFFERS * staging.bytes),
+            ("staging", Swizzle.B128.period, sets * groups * STAGING_BUFFERS * staging.bytes),
             ("a", a.swizzle.period, depth * a.bytes),
             ("b", b.swizzle.period, depth * b.bytes),
             *((barrier.name, 8, barrier.size) for barrier in barriers),
@@ -204,15 +207,17 @@ def _promotion(descriptor: Descriptor) -> Promotion:
     return Promotion(k=PROMOTION_K, steps=PROMOTION_K // step_k, blocks=1)
 
 
-def _roles(groups: int, fixed_blocksize: bool) -> tuple[Role, Role]:
+def _roles(groups: int, sets: int, fixed_blocksize: bool) -> tuple[Role, Role]:
     task = "A and B -> shared memory"
+    turns = f", {sets} sets of warps in turns" if sets > 1 else ""
+    groups *= sets
     return (
         Role(
             name="math",
             first_warp=0,
             warps=WARPS * groups,
             issuers=WARPS * groups,
-            task="A x B -> registers -> shared memory -> C",
+            task=f"A x B -> registers -> shared memory -> C{turns}",
         ),
         Role(
             name="tma_load",
@@ -224,9 +229,21 @@ def _roles(groups: int, fixed_blocksize: bool) -> tuple[Role, Role]:
     )
 
 
-def _barriers(depth: int, roles: tuple[Role, Role], *, loaders: int) -> tuple[Barrier, Barrier]:
-    """The rings. ``loaders`` CTAs load into each: as many of them wait for its warps, and it for theirs."""
+def _barriers(depth: int, roles: tuple[Role, Role], *, sets: int, loaders: int) -> tuple[Barrier, ...]:
+    """The rings. ``loaders`` CTAs load into each: as many of them wait for its warps, and it for theirs.
+
+    A stage is read by one of ``sets`` sets of warps. A set may wait for a stage only when the one before has waited for
+    all of its own: a wait knows phases by their parity alone.
+    """
     math, load = roles
+    warps = math.issuers // sets
+    turn = Barrier(
+        name="turn",
+        stages=sets,
+        arrivals=(Arrival(role=math.name, count=warps, means="one lane a warp of the other set, its MMAs issued"),),
+        waiter="math",
+        meaning="the set may multiply",
+    )
     from_all = "" if loaders == 1 else f", in {loaders} CTAs"
     return (
         Barrier(
@@ -241,12 +258,15 @@ def _barriers(depth: int, roles: tuple[Role, Role], *, loaders: int) -> tuple[Ba
             stages=depth,
             arrivals=(
                 Arrival(
-                    role=math.name, count=math.issuers * loaders, means=f"one lane a warp, after wait_group{from_all}"
+                    role=math.name,
+                    count=warps * loaders,
+                    means=f"one lane a warp{' of a set' if sets > 1 else ''}, after wait_group{from_all}",
                 ),
             ),
             waiter="tma_load",
             meaning="the MMAs have read the stage",
         ),
+        *((turn,) if sets > 1 else ()),
     )
 
 
