@@ -42,31 +42,36 @@ SHAPES: list[tuple[int, ...]] = [
     (64, 7168, 2048),
     (256, 256, 256, 256),  # batches, M, N, K
 ]
-TILES: list[
-    tuple[tuple[int, int, int], int, tuple[int, int], int]
-] = [  # (M, N, K), BlockDim, BlocksPerCluster, split_k
-    ((128, 256, 64), 256, (1, 1), 1),
-    ((128, 256, 64), 256, (2, 1), 1),
-    ((256, 128, 64), 256, (1, 1), 1),
-    ((256, 128, 64), 256, (1, 2), 1),
-    ((128, 192, 64), 256, (1, 1), 1),
-    ((128, 192, 64), 256, (2, 1), 1),
-    ((64, 256, 64), 128, (1, 1), 1),
-    ((128, 128, 64), 128, (1, 1), 1),
-    ((64, 128, 128), 128, (1, 1), 1),
-    ((64, 64, 128), 128, (1, 1), 1),
-    ((64, 128, 128), 128, (1, 1), 4),
-    ((64, 256, 64), 128, (1, 1), 4),
+TILES: list[tuple[tuple[int, int, int], int, tuple[int, int], dict[str, Any]]] = [  # (M, N, K), BlockDim, cluster
+    ((128, 256, 64), 256, (1, 1), {}),
+    ((128, 256, 64), 256, (2, 1), {}),
+    ((256, 128, 64), 256, (1, 1), {}),
+    ((256, 128, 64), 256, (1, 2), {}),
+    ((128, 192, 64), 256, (1, 1), {}),
+    ((128, 192, 64), 256, (2, 1), {}),
+    ((128, 128, 64), 128, (1, 1), {"pingpong": True}),
+    ((128, 128, 64), 128, (2, 1), {"pingpong": True}),
+    ((128, 160, 64), 128, (1, 1), {"pingpong": True}),
+    ((128, 176, 64), 128, (2, 1), {"pingpong": True}),
+    ((64, 256, 64), 128, (1, 1), {}),
+    ((128, 128, 64), 128, (1, 1), {}),
+    ((64, 128, 128), 128, (1, 1), {}),
+    ((64, 64, 128), 128, (1, 1), {}),
+    ((64, 128, 128), 128, (1, 1), {"split_k": 4}),
+    ((64, 256, 64), 128, (1, 1), {"split_k": 4}),
 ]
 
 
 def compiled(
-    size: tuple[int, int, int], threads: int, cluster: tuple[int, int], split_k: int = 1, epilogue: str | None = None
+    size: tuple[int, int, int],
+    threads: int,
+    cluster: tuple[int, int],
+    options: dict[str, Any],
+    epilogue: str = "alpha * acc + beta * c",
 ) -> dx.CompiledKernel:
     descriptor = tile(size, threads=threads, cluster=cluster, sm=900)
-    expression = epilogue or "alpha * acc + beta * c"
-    finish = dx.Epilogue(expression, bias="bf16") if "bias" in expression else dx.Epilogue(expression)
-    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", split_k=split_k, epilogue=finish)))
+    finish = dx.Epilogue(epilogue, bias="bf16") if "bias" in epilogue else dx.Epilogue(epilogue)
+    return dx.compile(dx.render(dx.suggest_pipeline(descriptor, output="bf16", epilogue=finish, **options)))
 
 
 class Row(TypedDict):

@@ -5,6 +5,7 @@ What the benchmarks have in common. Needs torch, for its graphs and events, and 
 
 from __future__ import annotations
 
+import random
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -76,13 +77,18 @@ class Turns:
         return cast("Callable[[], None]", graph.replay)
 
     def times(self, rounds: int) -> list[list[float]]:
-        """Milliseconds of a launch, of every contestant in every round."""
+        """Milliseconds of a launch, of every contestant in every round.
+
+        Each round has an order of its own: where power is what limits the clock, it depends on who ran before.
+        """
         times: list[list[float]] = [[] for _ in self._all]
+        order = list(range(len(times)))
         for turn in range(rounds + WARM_UP):
-            for index, taken in enumerate(times):
+            random.Random(turn).shuffle(order)
+            for index in order:
                 milliseconds = self._timed(index)
                 if turn >= WARM_UP:
-                    taken.append(milliseconds / self.repeats)
+                    times[index].append(milliseconds / self.repeats)
         return times
 
     def clock(self, index: int) -> int | None:

@@ -7,7 +7,6 @@ from tiles import tile
 
 import blasdx as dx
 from blasdx.errors import EpilogueError, RenderError
-from tests import tiles
 
 
 def plan_of(
@@ -115,7 +114,7 @@ def test_what_cannot_take_turns_is_refused(threads, options, why):
 
 def test_turns_are_of_wgmma_and_of_the_default_kernel():
     with pytest.raises(dx.PlanError, match="accumulators in tensor memory"):
-        dx.suggest_pipeline(tiles.tile(), pingpong=True)
+        dx.suggest_pipeline(tile(), pingpong=True)
     plan = plan_of((128, 128, 64), 128, pingpong=True)
     with pytest.raises(RenderError, match="default kernel"):
         dx.render_header(plan)
