@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blasdx.emulator.conversions import pack_many, unpack_many
 from blasdx.emulator.errors import EmulationError
-from blasdx.emulator.lanes import FULL, Value, spread
+from blasdx.emulator.lanes import DTYPES, FULL, Array, Value, spread
 from blasdx.emulator.multiplication import Form, Multiplication
 from blasdx.emulator.synchronisation import one
 from blasdx.emulator.warp import Path, Wait
@@ -56,6 +57,7 @@ class Issuer:
         self.groups: list[list[Multiplication]] = []
         self.waited = 0  # multiplications below this number are complete for the warp
         self.pending: dict[int, tuple[Accumulator, int]] = {}  # by identity of the placeholder
+        self.halves: dict[int, tuple[Array, ...]] = {}  # of a placeholder that was unpacked, by its identity
         self.fenced: list[Any] | None = None  # the registers at the last wgmma.fence
         self.known: set[int] | None = None
         self.sources: dict[int, int] = {}  # registers of A: the multiplication that reads them
@@ -240,6 +242,10 @@ def _deliver(w: Path, issuer: Issuer, following: int) -> None:
         found = list(accumulator.latest.registers_of(w.warp.index & 3))
         for placeholder, value in zip(accumulator.placeholders, found, strict=True):
             values[id(placeholder)] = value
+            halves = issuer.halves.pop(id(placeholder), ())
+            if halves:
+                parts = unpack_many(value, 32, 32 // len(halves))
+                values.update((id(half), part) for half, part in zip(halves, parts, strict=True))
     regs = w.regs
     for index in w.program.blocks[following].live_in:
         value = values.get(id(regs[index]))
@@ -248,6 +254,37 @@ def _deliver(w: Path, issuer: Issuer, following: int) -> None:
     for key in values:
         del issuer.pending[key]
     issuer.sources = {r: number for r, number in issuer.sources.items() if number >= issuer.waited}
+
+
+def unpack(w: Path, value: Value, bits: int, part: int, line: int) -> tuple[Value, ...]:
+    """``mov {a, b}, d`` of what may be an accumulator: halves of a placeholder are placeholders too.
+
+    Compilers take f16 accumulators apart before the wait; registers hold both halves, so that nothing moves.
+    """
+    issuer = w.warp.wgmma
+    found = None if issuer is None else issuer.pending.get(id(value))
+    if found is None or bits != 32:
+        touched(w, (value,), (), line)
+        return unpack_many(value, bits, part)
+    if id(value) not in issuer.halves:
+        halves = tuple(np.full(32, (1 << part) - 1, DTYPES[part]) for _ in range(32 // part))
+        issuer.halves[id(value)] = halves
+        issuer.pending.update((id(half), found) for half in halves)
+    both: tuple[Value, ...] = issuer.halves[id(value)]
+    return both
+
+
+def pack(w: Path, values: tuple[Value, ...], part: int, line: int) -> Value:
+    """``mov d, {a, b}``: the halves of one accumulator are that accumulator again."""
+    issuer = w.warp.wgmma
+    found = None if issuer is None else issuer.pending.get(id(values[0]))
+    if found is not None:
+        whole = found[0].placeholders[found[1]]
+        halves = issuer.halves.get(id(whole), ())
+        if len(halves) == len(values) and all(a is b for a, b in zip(halves, values, strict=True)):
+            return whole
+    touched(w, values, (), line)
+    return pack_many(values, part)
 
 
 def touched(w: Path, values: Sequence[Value], overwritten: Sequence[int], line: int) -> None:

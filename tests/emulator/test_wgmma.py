@@ -279,6 +279,38 @@ def test_results_are_not_there_before_the_wait(schedule: str) -> None:
     assert np.isnan(got.view(np.float32)).all()
 
 
+TAKE = (
+    "unsigned short x[4], y[4]; "
+    'for (int i = 0; i < 4; ++i) asm volatile("mov.b32 {%0, %1}, %2;" : "=h"(x[i]), "=h"(y[i]) : "r"(r[i]));'
+)
+JOIN = 'for (int i = 0; i < 4; ++i) asm volatile("mov.b32 %0, {%1, %2};" : "=r"(r[i]) : "h"(x[i]), "h"(y[i]));'
+HALVES = [f"{TAKE} WAIT(0); {JOIN}", f"{TAKE} {JOIN} WAIT(0);"]
+EXCHANGED = HALVES[1].replace('"h"(x[i]), "h"(y[i])', '"h"(y[i]), "h"(x[i])')
+
+
+def in_halves(body: str, schedule: str) -> tuple[Case, Any, set[tuple[str, str]]]:
+    """One multiplication whose f16 accumulators are taken apart before the wait."""
+    case = Case(16, "f16", "f16", "f16", 16)
+    defines = f"#define BODY FENCE; MULTIPLY(adds); COMMIT; {body}\n"
+    source = kernel("m64n16k16.f16.f16.f16", 16, "f16", tail="1, 1, 0, 0", defines=defines)
+    got, result = case.run(source, schedule=schedule, check="collect")
+    return case, got, {(h.severity, h.kind) for h in result.hazards}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("body", HALVES, ids=["joined-after", "joined-before"])
+def test_accumulators_may_be_named_by_halves_before_the_wait(body: str, schedule: str) -> None:
+    case, got, hazards = in_halves(body, schedule)
+    np.testing.assert_array_equal(got, case.want(case.product() + case.c.astype(np.float64)))
+    assert hazards == set()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_exchanging_halves_before_the_wait_is_an_early_use(schedule: str) -> None:
+    _, _, hazards = in_halves(EXCHANGED, schedule)
+    assert ("error", "wgmma-register-used-early") in hazards
+
+
 def test_registers_of_a_stay_until_the_wait() -> None:
     case = Case(16, "f32", "bf16", "bf16", 16)
     text = ptx(kernel(PLAIN, 16, "f32", a_registers=True, tail="1, 1, 0"), arch="sm_90a")

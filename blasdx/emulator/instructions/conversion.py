@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blasdx.emulator import conversions as rt
+from blasdx.emulator import wgmma
 from blasdx.emulator.ir import TYPE_BITS, Instruction, Pair, Reg, Sym, Vec
 from blasdx.emulator.translate import Emitter, Writer, vector
 from blasdx.emulator.windows import GENERIC
@@ -18,13 +19,21 @@ def _mov(w: Writer, i: Instruction) -> None:
     if len(i.mods) != 1 or i.mods[0] not in TYPE_BITS:
         raise w.refuse()
     bits = TYPE_BITS[i.mods[0]]
+    accumulates = w.target == "sm_90a"  # registers may be those of a wgmma that is under way
     if isinstance(a, Vec):
         part = bits // len(a.items)
-        parts = ", ".join(w.read(item, part) for item in a.items)
-        w.write(d, w.call(rt.pack_many, f"({parts})", str(part)), bits)
+        parts = "(" + ", ".join(w.read(item, part) for item in a.items) + ")"
+        if accumulates:
+            w.write(d, w.call(wgmma.pack, "w", parts, str(part), str(i.line)), bits)
+        else:
+            w.write(d, w.call(rt.pack_many, parts, str(part)), bits)
     elif isinstance(d, Vec):
         part = bits // len(d.items)
-        name = w.temp(w.call(rt.unpack_many, w.read(a, bits), str(bits), str(part)))
+        source = w.read(a, bits), str(bits), str(part)
+        if accumulates:
+            name = w.temp(w.call(wgmma.unpack, "w", *source, str(i.line)))
+        else:
+            name = w.temp(w.call(rt.unpack_many, *source))
         for k, item in enumerate(d.items):
             w.write(item, f"{name}[{k}]", part)
     elif isinstance(d, Pair):
