@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blasdx.emulator import access, tensormap_edit
+from blasdx.emulator import access
 from blasdx.emulator.cp_async import bulk_groups
 from blasdx.emulator.errors import EmulationError
 from blasdx.emulator.lanes import Value, lane_value, lanes_of
@@ -41,8 +41,8 @@ def read_map(w: Path, address: int) -> TensorMap:
         raise EmulationError(f"a tensor map cannot lie in {space} memory")
     if at < region.start or at + 128 > region.stop:
         raise region.outside(at, 128)
-    if w.machine.edited_maps:
-        tensormap_edit.check_acquired(w, at)
+    if w.monitor is not None:
+        w.monitor.use_map(w.warp.agent, at, w.program.blocks[w.pc].line)
     first = at - region.origin
     return TensorMap.from_bytes(region.data[first : first + 128].tobytes())
 

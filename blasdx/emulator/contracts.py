@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 from blasdx.emulator import wording
 from blasdx.emulator.findings import Findings
@@ -27,6 +28,22 @@ class Cta:
         self.freed = 0
 
 
+@dataclass
+class ChangedMap:
+    """A tensor map in global memory that the launch wrote.
+
+    Attributes
+    ----------
+    writer : tuple[int, int]
+        Component and epoch of the last change.
+    acquired : dict[int, list[tuple[int, int]]]
+        By CTA: components and epochs of the warps that acquired that change.
+    """
+
+    writer: tuple[int, int]
+    acquired: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+
 class Contracts(Findings):
     """The part of the monitor that knows barriers and allocations.
 
@@ -41,6 +58,8 @@ class Contracts(Findings):
         self.describe = self._describe = describe_line
         self._agents: dict[int, Warp | Operation] = {}
         self._ctas: dict[int, Cta] = {}
+        self._maps: dict[int, ChangedMap] = {}
+        self._map_uses: dict[int, dict[int, tuple[str, int, int]]] = {}  # address, component: name, epoch, line
 
     def _who(self, record: Record) -> str:
         return wording.who(record, self._describe)
@@ -98,6 +117,47 @@ class Contracts(Findings):
         elif warp.clock.get(owner.component + INIT_FENCE, 0) < epoch:
             text += "fence.mbarrier_init is missing between the initialisation and the barrier that publishes it"
             self.report("warning", "missing-mbarrier-init-fence", text, (init_line, line))
+
+    def odd_parity(self, agent: int, parity: int, line: int) -> None:
+        """A wait for another parity than 0 and 1, of which the hardware looks at the lowest bit."""
+        text = f"{self._warp(agent).name} waits for phase parity {parity}; the instruction set defines 0 and 1 alone"
+        self.report("warning", "mbarrier-parity-undefined", text, (line,))
+
+    # tensor maps
+
+    def change_map(self, agent: int, address: int, line: int) -> None:
+        """A tensor map in global memory is written; whoever used it as it was has to be known to have done so."""
+        warp = self._warp(agent)
+        for component, (name, epoch, used) in self._map_uses.pop(address, {}).items():
+            if warp.clock.get(component, 0) < epoch:
+                text = (
+                    f"{warp.name} ({self._describe(line)}) changes the tensor map at {address:#x}, which {name} "
+                    f"({self._describe(used)}) uses; nothing orders them"
+                )
+                self.report("error", "missing-tensormap-fence", text, (used, line))
+        self._maps[address] = ChangedMap((warp.component, warp.epoch))
+
+    def acquire_map(self, agent: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire: counts for what this warp knows to be written."""
+        warp, changed = self._warp(agent), self._maps.get(address)
+        if changed is not None and warp.clock.get(changed.writer[0], 0) >= changed.writer[1]:
+            changed.acquired.setdefault(warp.cta, []).append((warp.component, warp.epoch))
+
+    def use_map(self, agent: int, address: int, line: int) -> None:
+        """A copy uses a tensor map: after a change, a thread of its CTA has to acquire it before.
+
+        A proxy fence on the way from the change to the use is enough, whichever thread of the CTA runs it (PTX ISA
+        8.9.5, proxy-preserved base causality order): compilers let one warp fence and publish that by bar.sync.
+        """
+        warp, changed = self._warp(agent), self._maps.get(address)
+        self._map_uses.setdefault(address, {})[warp.component] = (warp.name, warp.epoch, line)
+        if changed is None or any(warp.clock.get(c, 0) >= epoch for c, epoch in changed.acquired.get(warp.cta, ())):
+            return
+        text = (
+            f"{warp.name} uses the tensor map at {address:#x}, which was changed in this launch, without "
+            "fence.proxy.tensormap::generic.acquire in its CTA between"
+        )
+        self.report("error", "missing-tensormap-fence", text, (line,))
 
     # tensor memory
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 QUANTUM = 200  # blocks without a visible event after which others get a turn: a path may spin on plain memory
 QUIET = 3_000_000  # warp-instructions without any visible event that pass for a livelock
 PATIENCE = 6_000  # warp-instructions without any visible event before waiting lanes may run ahead of their warp
+STARVING = 20_000  # warp-instructions after which an operation is carried out although warps could still go on
 TRACE_LIMIT = 200_000
 
 
@@ -85,8 +86,9 @@ class Machine:
         self.clusters: list[Cluster] = []
         self.active = 0
         self.ctas_started = 0
-        self.edited_maps: dict[int, set[Any]] = {}  # address: warps that acquired it since
         self.patience = PATIENCE
+        self.fasting = STARVING
+        self._carried = 0
         self._timeouts = (-1, 0)
         self._last_event = (0, 0)
 
@@ -196,9 +198,11 @@ class Machine:
         active = self.active
         ready, queue = self.ready, self.queue
         shuffled = self.config.schedule == "random"
-        rng = self.rng
+        rng, limit = self.rng, self.config.max_instructions
         while self.active == active:
             if ready:
+                if limit is not None and self.executed > limit:
+                    self._check_limit(ready[0])
                 if shuffled:
                     if queue.pending and rng.random() < 0.3:
                         self._carry_out()
@@ -206,6 +210,8 @@ class Machine:
                     if len(ready) > 1:
                         ready.rotate(rng.randrange(len(ready)))
                     self._run_path(ready.popleft(), rng.randrange(1, 64))
+                elif queue.pending and self._starving():
+                    self._carry_out()
                 else:
                     self._run_path(ready.popleft(), QUANTUM)
             elif queue.pending:
@@ -216,6 +222,13 @@ class Machine:
                 self._poll()
             else:
                 self._time_out()
+
+    def _starving(self) -> bool:
+        """Whether warps may be spinning, through barriers even, on what only a pending operation can change."""
+        if self.executed - self._carried < self.fasting:
+            return False
+        self.fasting = max(500, self.fasting // 2)
+        return True
 
     def _part_if_quiet(self) -> None:
         """Let lanes that wait for others of their warp go on when nothing has happened for a while.
@@ -321,6 +334,7 @@ class Machine:
 
     def _carry_out(self) -> None:
         self.events += 1
+        self._carried = self.executed
         before = next(iter(self.queue.pending))
         operation = before
         try:

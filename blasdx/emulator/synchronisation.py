@@ -302,9 +302,9 @@ def _over(w: Path, address: int, wanted: int, parity: bool, line: int) -> bool:
         raise EmulationError("waiting for an mbarrier of another CTA; waits are local (shared::cta)")
     barrier = w.cta.barrier(address & 0xFFFFFF)
     if parity:
-        if wanted > 1:
-            raise EmulationError(f"phase parity {wanted}; 0 or 1 is needed")
-        over = barrier.done(wanted)
+        over = barrier.done(wanted & 1)  # ptxas shifts it left by 31: the lowest bit is all that counts
+        if over and wanted > 1 and w.monitor is not None:
+            w.monitor.odd_parity(w.warp.agent, wanted, line)
     else:
         over = barrier.phase > wanted & 0xFFFFFFFF
     if over and w.monitor is not None:

@@ -119,8 +119,8 @@ def replace(w: Path, space: str, address: Value, field: str, index: int, value: 
         region = _map_at(w, space, at)
         words = region.views[4][(at - region.origin) // 4 : (at - region.origin + BYTES) // 4]
         FIELDS[field][1](words, index, int(lane_value(value, lane)))
-        if space == "global":
-            w.machine.edited_maps[at] = set()
+        if space == "global" and w.monitor is not None:
+            w.monitor.change_map(w.warp.agent, at, line)
     if space == "shared":
         access.note_shared(w, address, mask, BYTES, True, line)
     w.machine.events += 1
@@ -135,24 +135,15 @@ def copy(w: Path, target: Value, source: Value, line: int) -> None:
     access.note_shared(w, at, w.mask, BYTES, False, line)
     first = at - shared.origin
     memory.data[into - memory.origin : into - memory.origin + BYTES] = shared.data[first : first + BYTES]
-    w.machine.edited_maps[into] = set()
+    if w.monitor is not None:
+        w.monitor.change_map(w.warp.agent, into, line)
     w.machine.events += 1
 
 
 def acquire(w: Path, address: Value, mask: int) -> None:
-    """fence.proxy.tensormap::generic.acquire: this warp may use the map."""
-    space, address = access.generic(address, mask)
-    del space
-    for lane in lanes_of(mask):
-        w.machine.edited_maps.get(int(lane_value(address, lane)), set()).add(w.warp)
-
-
-def check_acquired(w: Path, address: int) -> None:
-    """Report the use of a map that was changed since this warp last acquired it."""
-    if w.monitor is None or w.warp in w.machine.edited_maps.get(address, (w.warp,)):
+    """fence.proxy.tensormap::generic.acquire: what comes after it in this CTA may use the map."""
+    if w.monitor is None:
         return
-    text = (
-        f"{w.warp.name} uses the tensor map at {address:#x}, which was changed in this launch, without "
-        "fence.proxy.tensormap::generic.acquire"
-    )
-    w.monitor.report("error", "missing-tensormap-fence", text, (w.program.blocks[w.pc].line,))
+    _, address = access.generic(address, mask)
+    for lane in lanes_of(mask):
+        w.monitor.acquire_map(w.warp.agent, int(lane_value(address, lane)))

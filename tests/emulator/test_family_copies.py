@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blasdx.emulator import DeadlockError, EmulationError, GlobalMemory, HazardError, TensorMap
+from blasdx.emulator import DeadlockError, EmulationError, GlobalMemory, HazardError, LivelockError, TensorMap
 from tests.emulator.families import kernel, launch
 
 SCHEDULES = ("eager", "lazy", "adversarial", "random")
@@ -56,6 +56,32 @@ def test_arrivals_of_every_form_complete_a_phase(schedule: str) -> None:
     out = np.zeros(1, np.uint32)
     launch(kernel(body, declarations=SHARED), out, block=64, schedule=schedule)
     assert out[0] == 1
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_warps_that_spin_through_barriers_do_not_keep_a_copy_from_arriving(schedule: str) -> None:
+    """Each round of the spinning warps is progress of its own; what they look for needs the copy."""
+    body = (
+        setup() + "mov.u32 %r23, flag; setp.ge.u32 %q1, %t, 32; @%q1 bra SPIN; @!%q30 bra DONE;\n"
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], 128;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], [%p0], 128, [%r21];\n"
+        + wait()
+        + "ld.shared.u32 %r1, [%r20]; st.volatile.shared.u32 [%r23], %r1; bra DONE;\n"
+        "SPIN: ld.volatile.shared.u32 %r1, [%r23]; setp.eq.u32 %q2, %r1, 7;\n"
+        "barrier.cta.red.or.aligned.pred %q3, 1, 64, %q2; @!%q3 bra SPIN;\n"
+        "mad.wide.u32 %d1, %t, 4, %p1; st.global.u32 [%d1], 7;\nDONE:"
+    )
+    out = np.zeros(96, np.uint32)
+    text = kernel(body, 2, declarations=SHARED + ".shared .b32 flag;")
+    launch(text, np.full(32, 7, np.uint32), out, block=96, schedule=schedule, max_instructions=200_000)
+    np.testing.assert_array_equal(out, [0] * 32 + [7] * 64)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_warps_that_spin_through_barriers_in_vain_are_given_up(schedule: str) -> None:
+    body = "SPIN: setp.eq.u32 %q2, %t, 99; barrier.cta.red.or.aligned.pred %q3, 1, 64, %q2; @!%q3 bra SPIN;"
+    with pytest.raises(LivelockError, match="max_instructions = 2000 passed"):
+        launch(kernel(body), np.zeros(1, np.uint32), block=64, schedule=schedule, max_instructions=2000)
 
 
 def test_a_phase_needs_its_bytes_as_well() -> None:

@@ -73,6 +73,8 @@ COPIES: dict[str, tuple[str, list[object]]] = {
     "expect-tx-unbalanced": ("error", [*READY, ["@%q0 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r21], 16;"]]),
     "exit-before-write-complete": ("error", [*READY, EXPECT, LOAD, (wait(),)]),
     "exit-before-read-complete": ("warning", [*READY, WRITE, FENCE, SYNC, STORE, (STORE_READ,)]),
+    "mbarrier-parity-undefined": ("warning", [
+        *READY, "mov.u32 %r41, -1;", (wait(parity=1),), [wait(parity=1).replace("], 1", "], %r41")]]),
     "register-read-undefined": ("warning", [*READY, ("mov.u32 %r50, 1;",), "add.u32 %r51, %r50, 1;"]),
 }  # fmt: skip
 

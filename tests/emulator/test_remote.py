@@ -163,9 +163,42 @@ def test_element_types_have_the_codes_of_the_instruction(element: int, name: str
     assert TensorMap.from_bytes(where.read().tobytes()).dtype == name
 
 
-def test_an_edited_map_wants_its_fence() -> None:
-    *_, result = build(acquire=False, check="collect")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_an_edited_map_wants_its_fence(schedule: str) -> None:
+    *_, result = build(acquire=False, check="collect", schedule=schedule)
     assert "missing-tensormap-fence" in {h.kind for h in result.hazards if h.severity == "error"}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("acquirer", "barriers", "found"),
+    [
+        ("first", "after", False),  # the warp that wrote the map fences, and a barrier tells the other warp
+        ("second", "before", False),  # the warp that loads fences, once it knows that the map is written
+        ("first", "before", True),  # nothing orders the fence before the use
+        ("second", "none", True),  # nothing orders the write before the fence
+    ],
+)
+def test_another_warp_may_fence_for_the_cta(acquirer: str, barriers: str, found: bool, schedule: str) -> None:
+    body = BUILD.replace("ELEMENT", "6").replace("SWIZZLE", "0").replace("FILL", "1")
+    meet = "bar.sync 1, 64;\n"
+    text = kernel(
+        "setp.ne.u32 %q4, %w, 0; @%q4 bra SECOND;\n"
+        + body + meet * (barriers == "before") + ACQUIRE * (acquirer == "first") + meet * (barriers == "after")
+        + "bra DONE;\nSECOND:\n"
+        + meet * (barriers != "none") + ACQUIRE * (acquirer == "second")
+        + "setp.ne.u32 %q1, %t, 32; @%q1 bra DONE; mov.u32 %r6, 16; mov.u32 %r7, 15;\n" + USE + WAIT + "\nDONE:",
+        2,
+        declarations=shared(".shared .align 128 .b8 map[128]; .shared .align 1024 .b8 tile[512];"),
+    )  # fmt: skip
+    memory = GlobalMemory()
+    source = memory.upload(np.zeros((20, 48), np.float16))
+    # Whatever order the schedule gives the two warps, the map has to be one.
+    wanted = TensorMap(source, "f16", dims=[40, 20], strides_bytes=[96], box=[32, 8], oob_fill="nan").to_bytes()
+    args = [source, memory.upload(np.frombuffer(wanted, np.uint8))]
+    function = Module.from_ptx(text).get_function("k")
+    result = function.launch(grid=(1,), block=(64,), memory=memory, args=args, schedule=schedule, check="collect")
+    assert ("missing-tensormap-fence" in {h.kind for h in result.hazards if h.severity == "error"}) == found
 
 
 # ------------------------------------------------------------------------------------------------ tensor memory
