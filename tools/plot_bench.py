@@ -34,7 +34,8 @@ def draw(measured: dict[str, Any]) -> Figure:
                   label="each descriptor" if not row else None)  # fmt: skip
         axes.annotate(f"{best['ratio']:.2f}, {best['tflops']} TFLOP/s", (best["ratio"], row - HEIGHT / 2), (5, 0),
                       textcoords="offset points", va="center", fontsize=8, bbox=PLATE)  # fmt: skip
-        axes.barh(row + HEIGHT / 2, result["cupy"]["ratio"], HEIGHT, color=GREY, label=None if row else "CuPy")
+        if result["cupy"]:
+            axes.barh(row + HEIGHT / 2, result["cupy"]["ratio"], HEIGHT, color=GREY, label=None if row else "CuPy")
     axes.axvline(1, color=ORANGE, linewidth=1.2, label="cuBLAS")
     names = [" x ".join(map(str, result["shape"])) for result in results]
     axes.set_yticks(
