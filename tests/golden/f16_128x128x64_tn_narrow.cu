@@ -654,11 +654,8 @@ class Staging {
  public:
   __device__ Staging(const Storage& storage, bool leader) : buffer(storage.staging(threadIdx.x / 32)), leader(leader) {}
 
-  // Until TMA has read what this warp handed it last.
-  __device__ void wait() const {
-    bulk_wait_group_read<0>();
-    __syncwarp();
-  }
+  // Until TMA has read what this warp handed it last; for the lane that did, which the others meet before they write.
+  __device__ void wait() const { bulk_wait_group_read<0>(); }
 
   // Puts in the kCount elements that this thread has of the columns from `column` on.
   template <u32 kCount>
@@ -680,11 +677,9 @@ class Staging {
     bulk_commit_group();
   }
 
-  // Stores without TMA what this thread put in, as far as it lies inside; in the tile it begins at `at`.
+  // Stores without TMA what this thread put in of the columns from `column` on, of which so many lie inside the matrix.
   template <typename T>
-  __device__ __forceinline__ void store(const MemoryTile<T>& tile, Index at, bool vectors, u32 column) const {
-    T* line = tile[at];
-    const u32 inside = tile.inside(at);
+  __device__ __forceinline__ void store(T* line, u32 inside, bool vectors, u32 column) const {
     if (vectors && inside >= kRun) {
 #pragma unroll
       for (u32 i = 0; i < kRun; i += kPerUnit) {
@@ -698,12 +693,10 @@ class Staging {
     }
   }
 
-  // Reads what a matrix holds in its place, of which only what is inside counts.
+  // Reads what a matrix holds in their place; what lies outside is zero.
   template <typename T>
-  __device__ __forceinline__ void read(const MemoryTile<T>& tile, Index at, bool vectors, u32 column, Value (&run)[kRun]) const {
+  __device__ __forceinline__ void read(const T* line, u32 inside, bool vectors, u32 column, Value (&run)[kRun]) const {
     alignas(16) u32 words[kRun / kPerWord];
-    const T* line = tile[at];
-    const u32 inside = tile.inside(at);
     if (vectors && inside >= kRun) {
 #pragma unroll
       for (u32 i = 0; i < kRun; i += kPerUnit) {
@@ -772,6 +765,7 @@ class Accumulator {
           tmem_load_32x32b_x64(accumulator + staged + column, bits);
           if (column == 0) {
             staging.wait();
+            __syncwarp();
           }
           alignas(16) u32 words[kWideRun / kPerWord];
 #pragma unroll
@@ -786,11 +780,12 @@ class Accumulator {
         for (u32 column = 0; column < kStagedColumns; column += kChunk) {
           const u32 first = (staged + column) / kChunk * kRun;
           const Index at = map_fragment_index(first);
+          const u32 inside = out.inside(at);
           Value run[kRun];
           load(accumulator + staged + column, run);
           if (reads_c) {
             Value old[kRun];
-            staging.read(c, at, vectors, column, old);
+            staging.read(c[at], inside, vectors, column, old);
             f(run, old, at.row, at.column);
           } else {
             const Value none[kRun] = {};
@@ -803,18 +798,16 @@ class Accumulator {
           }
           staging.write<kRun>(column, words);
           if (!bulk) {
-            staging.store(out, at, vectors, column);
+            staging.store(out[at], inside, vectors, column);
           }
         }
-      }
-      if (staged + kStagedColumns == kAccColumns) {
-        release();
       }
       if (bulk) {
         const Index begin = corner(staged);
         staging.send(*out.map, out.row + begin.row, out.column + begin.column, out.batch);
       }
     }
+    release();
     tile.results.advance();
   }
 
@@ -840,7 +833,7 @@ class Accumulator {
     return tile.tmem + (threadIdx.x / 32 * 32 << 16) + tile.results.stage * kAccColumns;
   }
 
-  // Arrives on acc_empty[acc].
+  // Arrives on acc_empty[acc]; everything is loaded.
   __device__ __forceinline__ void release() {
     tcgen05_fence_before_thread_sync();
     mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));

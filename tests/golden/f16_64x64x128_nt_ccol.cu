@@ -618,7 +618,7 @@ class Accumulator {
     return tile.tmem + (threadIdx.x / 32 * 32 << 16) + tile.results.stage * kAccColumns;
   }
 
-  // Arrives on acc_empty[acc].
+  // Arrives on acc_empty[acc]; everything is loaded.
   __device__ __forceinline__ void release() {
     tcgen05_fence_before_thread_sync();
     mbarrier_arrive(tile.storage.acc_empty(tile.results.stage));
