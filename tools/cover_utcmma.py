@@ -37,6 +37,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "a": ("row", "col"),
     "b": ("row", "col"),
     "c": ("row", "col"),
+    "output": (None, "bf16", "s8"),  # None: the accumulator's type
     "m": LEGAL_M,
     "n": (8, 16, 24, 48, 96, 128, 168, 176, 248, 256),
     "k_steps": (1, 2, 3, 4, 8, None),  # MMA steps a K block; None: as many as K = 256 has
@@ -66,12 +67,12 @@ def descriptor(point: Point) -> dx.Descriptor:
 
 
 def name(point: Point) -> str:
-    return f"{descriptor(point)!r} {point['depth']} {point['scaling']} {point['fixed_blocksize']}"
+    return f"{descriptor(point)!r} {point['output']} {point['depth']} {point['scaling']} {point['fixed_blocksize']}"
 
 
 def source(point: Point) -> dx.KernelSource:
-    plan = dx.suggest_pipeline(descriptor(point), depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
-    return dx.render(plan)
+    options = {name: point[name] for name in ("output", "depth", "fixed_blocksize")}
+    return dx.render(dx.suggest_pipeline(descriptor(point), **options))
 
 
 def fingerprint(point: Point) -> str | None:
@@ -109,21 +110,23 @@ def verdict(point: Point) -> str:
     return results.pop() if len(results) == 1 else f"WRONG: {results}"
 
 
-def extents(plan: dx.PipelinePlan) -> tuple[int, int, int]:
+def extents(plan: dx.PipelinePlan, *, by_tma: bool) -> tuple[int, int, int]:
     """M, N and K of a problem with a tail each, which gives every CTA one tile more than it has accumulators.
 
-    It then waits for its own epilogue, too.
+    It then waits for its own epilogue, too. The tail of N decides whether TMA can store results, where the kernel
+    has it do so.
     """
     tile, (across_m, across_n) = plan.descriptor, plan.cluster
     rows = 2 if across_m == 1 else 1
     columns = -(-(plan.accumulator_stages + 1) // rows)
-    return tile.m + 5, ((columns - 1) * across_n + 1) * tile.n - 3, tile.k + 8
+    tail = 16 if by_tma and plan.bulk_stores else 3
+    return tile.m + 5, ((columns - 1) * across_n + 1) * tile.n - tail, tile.k + 8
 
 
 def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, schedule: Schedule) -> str:
     plan = kernel.source.plan
     tile = plan.descriptor
-    m, n, k = extents(plan)
+    m, n, k = extents(plan, by_tma=schedule == "adversarial")
     rng = np.random.default_rng(1)
 
     def draw(rows: int, columns: int, order: object, element: dx.Element) -> Any:
@@ -134,15 +137,14 @@ def multiply(kernel: dx.CompiledKernel, scaling: tuple[float, float] | None, sch
     b = draw(k, n, tile.arrangement.b, tile.precision.b)
     alpha, beta = scaling or (1.0, None)
     c = None if beta is None else draw(m, n, tile.arrangement.c, plan.output)
-    expected = alpha * (a.astype(np.float64) @ b.astype(np.float64))
-    if c is not None:
-        expected += beta * c.astype(np.float64)
+    scalars = {"alpha": alpha} if beta is None else {"alpha": alpha, "beta": beta, "c": c}
+    expected = plan.epilogue.reference(a.astype(np.float64) @ b.astype(np.float64), output=plan.output.name, **scalars)
     device = EmulatedDevice(schedule=schedule, processors=plan.cluster_size)
     try:
         got = dx.Gemm(kernel, device)(a, b, c, alpha=alpha, beta=beta)
     except dx.BlasdxError as error:
         return f"WRONG: {schedule}: {error}"
-    wrong = np.count_nonzero(got.astype(np.float64) != expected.astype(plan.output.numpy_dtype).astype(np.float64))
+    wrong = np.count_nonzero(got.astype(np.float64) != expected.astype(np.float64))
     if wrong:
         return f"WRONG: {schedule}: {wrong} of {got.size} elements differ"
     assert device.last is not None

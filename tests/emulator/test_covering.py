@@ -30,6 +30,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "a": ("row", "col"),
     "b": ("col", "row"),
     "c": ("row", "col"),
+    "output": (None, "bf16", "s8"),
     "m": (64, 128, 192, 256),
     "n": (8, 48, 128, 168, 256),
     "k_steps": (1, 3, 4),
