@@ -14,11 +14,12 @@ from blasdx.emulator.asynchronous import SCHEDULES, Schedule
 from blasdx.emulator.errors import EmulationError, HazardError
 from blasdx.emulator.hazards import Hazard, Monitor
 from blasdx.emulator.ir import ModuleText, Variable
-from blasdx.emulator.machine import Config, Machine
+from blasdx.emulator.machine import Machine
 from blasdx.emulator.memory import Buffer, GlobalMemory
 from blasdx.emulator.names import UNNAMED, Names
 from blasdx.emulator.parser import parse
 from blasdx.emulator.program import Program
+from blasdx.emulator.scheduler import Config
 from blasdx.emulator.tensormap import TensorMap
 from blasdx.emulator.trace import Stats, TraceEvent
 from blasdx.emulator.windows import SHARED_BASE

@@ -12,9 +12,10 @@ from blasdx.emulator.trace import Stats
 if TYPE_CHECKING:
     from blasdx.emulator.machine import Machine
     from blasdx.emulator.resident import Cta
+    from blasdx.emulator.scheduler import Scheduler
 
 
-def state(machine: Machine) -> str:
+def state(machine: Scheduler) -> str:
     """What each warp waits for, then every barrier of the CTAs that have not exited."""
     lines = list(_warps(machine))
     for cluster in machine.clusters:
@@ -27,7 +28,7 @@ def state(machine: Machine) -> str:
     return "\n".join(f"  {line}" for line in lines)
 
 
-def _warps(machine: Machine) -> Iterator[str]:
+def _warps(machine: Scheduler) -> Iterator[str]:
     """One line for all warps of a CTA that do the same."""
     same: dict[tuple[str, int, str], list[int]] = {}
     for path in machine.waiting:
