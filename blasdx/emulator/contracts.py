@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from blasdx.emulator import wording
+from blasdx.emulator import products, wording
 from blasdx.emulator.findings import Findings
 from blasdx.emulator.ordering import INIT_FENCE, Operation, Warp
 from blasdx.emulator.records import Memory, Record
@@ -26,6 +26,7 @@ class Cta:
         self.barrier_mask = 0  # granules that hold barriers
         self.columns = 0  # allocated, as bits
         self.freed = 0
+        self.products = products.Products()
 
 
 @dataclass
@@ -183,6 +184,24 @@ class Contracts(Findings):
                         f"{self._who(old)} may still use; {wording.cure(old)}"
                     )
                     self.report("warning", "tensor-freed-while-used", text, (old.line, line))
+
+    def multiply(self, agent: int, cta: int, mask: int, accumulates: bool, line: int) -> None:
+        """tcgen05.mma leaves a product in these places of the tensor memory of `cta`."""
+        state = self._ctas[cta]
+        if not accumulates:
+            who = f"mma of {self._warp(agent).name} ({self._describe(line)})"
+            self._lose(state, mask, f"{who} overwrites", (line,))
+        state.products.written(mask, line)
+
+    def _lose(self, state: Cta, mask: int, who: str, lines: tuple[int, ...]) -> None:
+        """What lies in these places is gone from now on."""
+        lost, multiplied = state.products.lost(mask)
+        if lost:
+            text = (
+                f"{who} {products.place(lost)}, where the product of a tcgen05.mma ({self._describe(multiplied)}) was "
+                "never read: the warps of these lanes have no results"
+            )
+            self.report("warning", "tensor-result-never-read", text, (multiplied, *lines))
 
     def _check_allocated(self, state: Cta, new: Record) -> None:
         missing = wording.tensor_columns(new.mask) & ~state.columns

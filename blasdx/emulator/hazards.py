@@ -112,6 +112,8 @@ class Monitor(Contracts):
                 f"expect_tx and the bytes of the copies never balanced"
             )
             self.report("error", "expect-tx-unbalanced", text, ())
+        # Not where it is freed: some kernels read on after that.
+        self._lose(state, -1, f"{name} exits, and with it go", ())
         self._check_exit(state, name)
         self._clusters[state.cluster].remove(state)
         if self._clusters[state.cluster]:
@@ -187,6 +189,10 @@ class Monitor(Contracts):
         clock = who.clock if isinstance(who, Warp) else who.start
         if space == "tensor":
             self._check_allocated(state, new)
+            if not write:
+                state.products.read(mask)
+            elif new.engine != "mma":
+                self._lose(state, mask, f"{self._who(new)} overwrites", (line,))
         elif write and mask & state.barrier_mask and proxy == "async" and mode != "atomic":
             text = f"{self._who(new)} writes {wording.place(space, mask & state.barrier_mask)}, where an mbarrier lies"
             self.report("error", "mbarrier-overwritten", text, (line,))

@@ -173,8 +173,10 @@ def _mma(
         a_where = matrix.operand(a_desc, desc.a_mn_major, rows, desc.k, desc.shared_bits)
     for cta in ctas:
         check_allocated(cta, column, where.width, "tcgen05.mma writes")
-    agent = _announce(w, form, desc, ctas, (a_where, b_where, where, column, a, scales, accumulate), line)
-    del agent
+    _announce(w, form, desc, ctas, (a_where, b_where, where, column, a, scales, accumulate), line)
+    if w.monitor is not None and not disabled:
+        for cta in ctas:
+            w.monitor.multiply(w.warp.agent, cta.number, where.mask(column), accumulate, line)
     model = arithmetic(w.machine.numerics, "tcgen05.mxf4" if desc.dense_4bit else "tcgen05")
 
     def action() -> None:
@@ -232,11 +234,11 @@ def _announce(
     ctas: list[Cta],
     parts: tuple[Any, ...],
     line: int,
-) -> int:
+) -> None:
     """Tell the hazard monitor what an mma reads and writes."""
     monitor = w.monitor
     if monitor is None:
-        return 0
+        return
     a_where, b_where, where, column, a, scales, accumulate = parts
     agent = monitor.issue(w.warp.agent, "mma", line, stream=_stream(w))
     for cta in ctas:
@@ -255,7 +257,6 @@ def _announce(
         monitor.access(
             agent, "tensor", cta.number, where.mask(column), write=True, proxy="tensor", line=line, mode=mode
         )
-    return agent
 
 
 # ---------------------------------------------------------------------------------------------------- commit, cp, shift

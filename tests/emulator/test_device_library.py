@@ -275,6 +275,12 @@ SEEN_BY_THE_EMULATOR = {
         LOOP.replace("BODY", functor("__syncthreads();" + STORE)),
         "tensor-used-after-free",
     ),
+    "a warp that leaves before the last tile": (
+        LOOP.replace(
+            "BODY", "if (index + schedule.step() >= schedule.count && threadIdx.x / 32 == 2) return;" + FUNCTOR
+        ),
+        "tensor-result-never-read",
+    ),
     "a functor that a thread skips": (LOOP.replace("BODY", "if (threadIdx.x != 77) " + FUNCTOR), "no warp can go on"),
     "a tile for each tile": (
         tiles_of("Tile tile = pipeline.get_tile(smem, at.row, at.column);" + FUNCTOR),

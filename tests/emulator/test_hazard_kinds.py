@@ -101,23 +101,23 @@ ADD = MMA.replace("%q5", "%q6")
 MMA_A = "@%q0 tcgen05.mma.cta_group::1.kind::f16 [%r30], [%r32], %d1, %r40, %q5;"
 COMMIT = "@%q0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r21];"
 COMMIT2 = COMMIT.replace("%r21", "%r22")
-LD = "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r60, %r61, %r62, %r63}, [%r31];"
+LD = f"tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{', '.join(f'%r{k}' for k in range(60, 76))}}}, [%r31];"
 LD_WAIT = "tcgen05.wait::ld.sync.aligned;"
-USE = "add.u32 %r64, %r60, %r61;"
+USE = "add.u32 %r80, %r60, %r61;"
 ST = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r31], {%t, %t, %t, %t};"
 ST_A = "tcgen05.st.sync.aligned.32x32b.x8.b32 [%r34], {%t, %t, %t, %t, %t, %t, %t, %t};"
 ST_WAIT = "tcgen05.wait::st.sync.aligned;"
 HANDOVER = [BEFORE, SYNC, AFTER]
 TENSOR = [INIT, INIT_FENCE, ALLOC, ZERO, FENCE, BEFORE, SYNC, AFTER, HANDLE, IDESC]
 PRODUCT = [*TENSOR, MMA, COMMIT, wait(), AFTER]
-END = [BEFORE, SYNC, FREE]
+END = [LD, LD_WAIT, BEFORE, SYNC, FREE]
 AGAIN = [MMA, COMMIT2, wait("%r22", label="V"), AFTER]
 
 ACCUMULATORS: dict[str, tuple[str, list[object]]] = {
     "shared-overwritten-while-mma-reads": ("error", [*TENSOR, MMA, COMMIT, (wait(),), AFTER, ZERO, [wait()], *END]),
     "tensor-read-before-commit": ("error", [*TENSOR, MMA, COMMIT, (wait(),), AFTER, LD, LD_WAIT, [wait()], *END]),
     "tensor-overwritten-before-commit": (
-        "error", [*TENSOR, MMA, COMMIT, (wait(),), AFTER, ST, ST_WAIT, [wait()], *END]),
+        "error", [*TENSOR, MMA, COMMIT, (wait(),), AFTER, (LD, LD_WAIT), ST, ST_WAIT, [wait()], *END]),
     "tensor-overwritten-while-load-reads": (
         "error", [*PRODUCT, LD, LD_WAIT, (BEFORE,), (SYNC,), (AFTER,), *AGAIN, *END]),
     "tensor-overwritten-while-mma-reads": (
@@ -128,7 +128,7 @@ ACCUMULATORS: dict[str, tuple[str, list[object]]] = {
         "error", [*TENSOR, ST, (ST_WAIT,), *HANDOVER, MMA, COMMIT, wait(), AFTER, [ST_WAIT], *END]),
     "tensor-read-before-written": ("error", [*TENSOR, (MMA,), [ADD], COMMIT, wait(), AFTER, *END]),
     "tensor-load-not-waited": ("warning", [*PRODUCT, LD, (LD_WAIT,), *HANDOVER, *AGAIN, [LD_WAIT], *END]),
-    "tensor-store-not-waited": ("warning", [*PRODUCT, ST, (ST_WAIT,), LD, LD_WAIT, [ST_WAIT], *END]),
+    "tensor-store-not-waited": ("warning", [*PRODUCT, LD, LD_WAIT, ST, (ST_WAIT,), LD, LD_WAIT, [ST_WAIT], *END]),
     "tensor-load-registers-used-early": ("warning", [*PRODUCT, LD, (LD_WAIT,), USE, [LD_WAIT], *END]),
     "missing-tcgen05-fence-after": ("warning", [*TENSOR, MMA, COMMIT, wait(), (AFTER,), LD, LD_WAIT, *END]),
     "missing-tcgen05-fence-before": ("warning", [*PRODUCT, LD, LD_WAIT, (BEFORE,), SYNC, AFTER, *AGAIN, *END]),
@@ -137,7 +137,9 @@ ACCUMULATORS: dict[str, tuple[str, list[object]]] = {
     "tensor-used-after-free": ("warning", [*PRODUCT, [BEFORE], [SYNC], [FREE], [AFTER], LD, LD_WAIT,
                                            (BEFORE,), (SYNC,), (FREE,)]),
     "tensor-freed-while-used": ("warning", [*PRODUCT, LD, LD_WAIT, (BEFORE,), (SYNC,), FREE]),
-    "tensor-memory-not-freed": ("error", [*PRODUCT, BEFORE, SYNC, (FREE,)]),
+    "tensor-result-never-read": ("warning", [
+        *PRODUCT, ["setp.eq.u32 %q7, %w, 3; @%q7 bra GONE;"], LD, LD_WAIT, ["GONE:"], BEFORE, SYNC, FREE]),
+    "tensor-memory-not-freed": ("error", [*PRODUCT, LD, LD_WAIT, BEFORE, SYNC, (FREE,)]),
 }  # fmt: skip
 CASES = {kind: (severity, 64, parts) for kind, (severity, parts) in COPIES.items()}
 CASES |= {kind: (severity, 128, parts) for kind, (severity, parts) in ACCUMULATORS.items()}
@@ -197,6 +199,17 @@ def test_a_fault_is_found_and_its_cure_is_one(kind: str, schedule: str) -> None:
 def test_some_schedule_shows_each_order(kind: str) -> None:
     """The kind itself is found under one schedule at least."""
     assert any(kind in said_of(kind, schedule) for schedule in SCHEDULES)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("again", "does"), [(AGAIN, "mma of CTA"), ([ST, ST_WAIT], "tcgen05.st of CTA")])
+def test_a_product_that_the_next_one_takes_the_place_of(again: list[object], does: str, schedule: str) -> None:
+    parts = [*PRODUCT, "setp.eq.u32 %q7, %w, 3; @%q7 bra GONE;", LD, LD_WAIT, "GONE:", *HANDOVER, *again, *END]
+    hazards = launch(text(parts, mended=False), np.zeros(512, np.uint8), block=128, schedule=schedule,
+                     check="collect").hazards  # fmt: skip
+    found = {h.kind: h.message for h in hazards}["tensor-result-never-read"]
+    assert does in found
+    assert "lanes 96 to 127" in found
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
