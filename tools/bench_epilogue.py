@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from turns import Turns, median_ratio
 
 import blasdx as dx
 
-EPILOGUES = {
+EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "alpha * acc + beta * c": lambda x, _: x,
     "acc + bias[n]": lambda x, bias: x + bias,
     "relu(acc + bias[n])": lambda x, bias: torch.relu(x + bias),
     "gelu(acc + bias[n])": lambda x, bias: torch.nn.functional.gelu(x + bias),
@@ -46,7 +48,7 @@ def main() -> None:
         turns = Turns(max(4, int(6e-3 / (operands.operations / 600e12))), operands.sets)
         for epilogue in ("acc", *EPILOGUES):
             gemm = dx.Gemm(compiled(size, threads, (1, 1), options, epilogue), "cuda")
-            extra = {} if epilogue == "acc" else {"bias": cupy.from_dlpack(bias)}
+            extra = {} if "bias" not in epilogue else {"bias": cupy.from_dlpack(bias)}
             true = operands.reference if epilogue == "acc" else EPILOGUES[epilogue](operands.reference, bias.float())
             turns.enter(operands.ours(gemm, turns.stream, **extra), operands.out[0], true, tolerance=1e-2)
         times = turns.times(ROUNDS)

@@ -31,7 +31,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "majors": (("row", "col"), ("row", "row"), ("col", "col"), ("col", "row")),
     "c": ("row", "col"),
     "threads": tuple(WARPGROUPS),
-    "fixed_blocksize": (False, True),
+    "mode": ("plain", "fixed_blocksize", "pingpong"),
     "m_blocks": (1, 2, 3, 4, 6),
     "n_blocks": (1, 2, 3, 5, 8, 12, 16, 25, 32, 33),
     "k_steps": (1, 2, 3, 4, 6, 8, 17),
@@ -59,6 +59,8 @@ def verdict(point: dict[str, Any], gemm: dx.Gemm) -> str:
     plan = gemm.kernel.source.plan
     tile = plan.descriptor
     m, n, k = tile.m + 37, tile.n + 13, 2 * tile.k + 8
+    if plan.sets > 1:  # three tiles an SM
+        m, n = 24 * plan.tile_m - 27, 17 * plan.tile_n - 3
     rng = np.random.default_rng(1)
 
     def draw(rows: int, columns: int, order: object, element: dx.Element) -> tuple[Any, Any]:
@@ -101,7 +103,13 @@ def main() -> None:
         if dx.check(chosen).path != "wgmma":
             return "misses a gate", None
         try:
-            plan = dx.suggest_pipeline(chosen, depth=point["depth"], fixed_blocksize=point["fixed_blocksize"])
+            mode = point["mode"]
+            plan = dx.suggest_pipeline(
+                chosen,
+                depth=point["depth"],
+                fixed_blocksize=mode == "fixed_blocksize",
+                pingpong=mode == "pingpong",
+            )
         except dx.PlanError as error:
             return f"no plan: {error.code}", None
         kernel = dx.compile(dx.render(plan))
@@ -116,7 +124,7 @@ def main() -> None:
     for point, (outcome, kernel) in zip(points, built, strict=True):
         result = outcome if kernel is None else verdict(point, dx.Gemm(kernel, "cuda"))
         rows.append({"descriptor": repr(descriptor(point)), "depth": point["depth"], "result": result})
-        if result != "ok" and not result.startswith("no plan: shared_memory"):
+        if result != "ok" and not result.startswith(("no plan: shared_memory", "no plan: pingpong")):
             print(result, rows[-1]["descriptor"], point["depth"], flush=True)
     print(dict(Counter(row["result"] for row in rows)))
     if options.json:

@@ -710,11 +710,16 @@ class Accumulator {
           for (u32 i = 0; i < kRun; i += kRunAdjacent) {
             run[i] = result(first + 2 * i);
             run[i + 1] = result(first + 2 * i + 1);
-            if (reads_c) {
-              staged_run.read(i / kRunAdjacent, old + i);
-            }
           }
-          f(run, old, at.row, at.column);
+          if (!f.keeps_sums()) {
+#pragma unroll
+            for (u32 i = 0; i < kRun; i += kRunAdjacent) {
+              if (reads_c) {
+                staged_run.read(i / kRunAdjacent, old + i);
+              }
+            }
+            f(run, old, at.row, at.column);
+          }
 #pragma unroll
           for (u32 i = 0; i < kRun; i += kRunAdjacent) {
             staged_run.write(i / kRunAdjacent, run + i);
@@ -854,6 +859,9 @@ struct Schedule {
 struct Epilogue {
   const Problem& problem;
   Problem::Place at;
+
+  // Whether the results are the sums as they are.
+  __device__ bool keeps_sums() const { return problem.alpha == 1 && problem.beta == 0; }
 
   // Makes results of the sums in `value`, a run that begins at (row, column) of the tile;
   // `c` is what C holds there, zeros where beta is zero.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import ClassVar
 
+from blasdx.epilogue import DEFAULT
 from blasdx.layout.descriptors import Generation, Major
 from blasdx.layout.registers import WarpgroupTile
 from blasdx.layout.staging import StagingTile
@@ -39,6 +40,7 @@ class Context(KernelContext):
     staging_buffers: int
     swizzle_rows: int
     lines_per_row: int
+    keeps_sums: bool
     promotion: Promotion | None
     releases_late: bool
     math_warps: int
@@ -66,6 +68,7 @@ def context(plan: PipelinePlan) -> Context:
         staging_buffers=STAGING_BUFFERS,
         swizzle_rows=staging.swizzle.rows,
         lines_per_row=_SWIZZLE_ROW_BYTES // staging.swizzle.span,
+        keeps_sums=_keeps_sums(plan),
         promotion=plan.promotion,
         # One K block's MMAs run while the next one's are issued; with a single stage there is no next one.
         releases_late=plan.promotion is None and plan.depth > 1,
@@ -74,6 +77,17 @@ def context(plan: PipelinePlan) -> Context:
         loads_between_mmas=plan.fixed_blocksize,
         register_split=plan.register_split,
     )
+
+
+_SHORTCUT_REGISTERS = 96
+"""What a thread needs besides its accumulator for a way around the arithmetic of each run; with fewer it spills."""
+
+
+def _keeps_sums(plan: PipelinePlan) -> bool:
+    """Whether the kernel has a way around alpha and beta where they change nothing."""
+    tile, split = plan.registers, plan.register_split
+    held = tile.row_blocks * tile.column_blocks * tile.registers * (2 if plan.promotion else 1)
+    return plan.epilogue == DEFAULT and split is not None and held + _SHORTCUT_REGISTERS <= split.math
 
 
 def _register_lines(count: int) -> tuple[str, ...]:
