@@ -245,6 +245,8 @@ def emulate_command(
             )  # fmt: skip
         except (DeadlockError, LivelockError) as error:
             error_console.print(f"{type(error).__name__}: {error}", markup=False)
+            if trace is not None:
+                _write_trace(trace, chrome_trace(error.trace, text, launch.names))
             raise typer.Exit(REFUSED) from None
         except ValidationError:
             raise
@@ -254,11 +256,14 @@ def emulate_command(
         for line in report.lines():
             typer.echo(line)
         if trace is not None:
-            document = chrome_trace(report.result.trace, text, launch.names)
-            trace.write_text(json.dumps(document), encoding="utf-8")
-            typer.echo(f"-> {trace}")
+            _write_trace(trace, chrome_trace(report.result.trace, text, launch.names))
         if not report.passed:
             raise typer.Exit(REFUSED)
+
+
+def _write_trace(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")
+    typer.echo(f"-> {path}")
 
 
 @app.command("selftest", epilog=example("selftest -o selftest.json"))

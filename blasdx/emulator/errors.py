@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from blasdx.emulator.hazards import Hazard
+    from blasdx.emulator.trace import TraceEvent
 
 
 class EmulationError(Exception):
@@ -30,9 +31,12 @@ class EmulationError(Exception):
         Name of the kernel parameter the error belongs to.
     hazards : tuple[Hazard, ...]
         What a checked launch had found before it failed.
+    trace : tuple[TraceEvent, ...]
+        The time line of the launch until it failed; waits that never ended last until then.
     """
 
     hazards: tuple[Hazard, ...] = ()
+    trace: tuple[TraceEvent, ...] = ()
 
     def __init__(self, message: str, *, line: int | None = None, parameter: str | None = None) -> None:
         where = f"PTX line {line}: " if line is not None else f"parameter {parameter}: " if parameter else ""

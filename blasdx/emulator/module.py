@@ -182,6 +182,7 @@ class Function:
             reports.conclude(machine)
             if monitor is not None:
                 error.found(monitor.hazards())
+            error.trace = (*machine.trace, *machine.open_waits())
             error.rename(names.annotate)
             raise
         reports.conclude(machine)

@@ -247,10 +247,16 @@ class Scheduler:
         del self.waiting[path]
         self.ready.append(path)
         if len(self.trace) < TRACE_LIMIT:
-            warp = path.warp
-            track = f"cta {warp.cta.number} warp {warp.index}"
-            name = f"wait {wait.about}" if wait.about else "wait"
-            self.trace.append(TraceEvent(name, track, wait.since, self.executed, wait.line))
+            self.trace.append(self._waited(path, wait))
+
+    def _waited(self, path: Path, wait: Wait) -> TraceEvent:
+        track = f"cta {path.cta.number} warp {path.warp.index}"
+        name = f"wait {wait.about}" if wait.about else "wait"
+        return TraceEvent(name, track, wait.since, self.executed, wait.line)
+
+    def open_waits(self) -> list[TraceEvent]:
+        """Waits that are not over, until now."""
+        return [self._waited(path, path.wait) for path in self.waiting if path.wait is not None]
 
     def _time_out(self) -> None:
         """Nothing can go on. mbarrier.try_wait may return false, which a program is free to act on."""

@@ -134,11 +134,17 @@ def test_hazards_are_printed_and_decide_the_exit_status(folder: Path) -> None:
 
 def test_a_hang_is_reported(folder: Path) -> None:
     (folder / "hang.ptx").write_text(ptx(source("tile.cu"), "BREAK_HANG"))
-    result = emulate(folder, module="hang.ptx")
+    result = emulate(folder, SPEC, "--trace", folder / "hang.json", module="hang.ptx")
     assert result.exit_code == 1
     assert "DeadlockError" in result.stderr
+    spans = [e for e in json.loads((folder / "hang.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    last = max(spans, key=lambda e: e["ts"] + e["dur"])
+    assert last["cat"] == "warp"
+    assert "mbarrier" in last["name"]
+    assert emulate(folder, SPEC, "--max-instructions", 100_000, module="tile.ptx").exit_code == 0
     result = emulate(folder, SPEC, "--max-instructions", 100, module="tile.ptx")
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert "LivelockError: max_instructions = 100 passed" in result.stderr
 
 
 PARAMETER = "tile_param_"
