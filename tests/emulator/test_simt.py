@@ -101,6 +101,19 @@ def test_a_spinning_lane_does_not_starve_the_one_it_waits_for(schedule: str) -> 
     assert out[0] == sum(range(37 if schedule == "random" else 7))
 
 
+def test_an_assertion_that_fails_is_an_error_and_one_that_holds_is_none() -> None:
+    source = (
+        "__device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);"
+        'extern "C" __global__ void k(int* out, int limit) {'
+        '  if (threadIdx.x >= limit) __assertfail("in range", "k.cu", 3, "k", 1); out[threadIdx.x] = 1; }'
+    )
+    out = np.zeros(64, np.int32)
+    run(source, out, np.int32(64))
+    np.testing.assert_array_equal(out, 1)
+    with pytest.raises(EmulationError, match="warp 1 executed __assertfail: an assertion"):
+        run(source, out, np.int32(40))
+
+
 def test_local_arrays_constants_and_initialised_globals() -> None:
     out = np.zeros(32, np.int32)
     run(

@@ -311,7 +311,8 @@ def test_exchanging_halves_before_the_wait_is_an_early_use(schedule: str) -> Non
     assert ("error", "wgmma-register-used-early") in hazards
 
 
-def test_registers_of_a_stay_until_the_wait() -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_registers_of_a_stay_until_the_wait(schedule: str) -> None:
     case = Case(16, "f32", "bf16", "bf16", 16)
     text = ptx(kernel(PLAIN, 16, "f32", a_registers=True, tail="1, 1, 0"), arch="sm_90a")
     found = re.search(r"mma_async[^{]*\{[^}]*\}, \{(%r\d+)", text)
@@ -319,8 +320,9 @@ def test_registers_of_a_stay_until_the_wait() -> None:
     broken = text.replace(
         "wgmma.commit_group.sync.aligned;", f"wgmma.commit_group.sync.aligned;\nxor.b32 {found[1]}, {found[1]}, 1;"
     )
-    _, result = case.run(broken, check="collect", compiled=True)
+    _, result = case.run(broken, check="collect", compiled=True, schedule=schedule)
     assert {(h.severity, h.kind) for h in result.hazards} == {("error", "wgmma-operand-overwritten")}
+    assert case.run(text, check="collect", compiled=True, schedule=schedule)[1].hazards == ()
 
 
 def test_shared_memory_written_without_proxy_fence_is_an_error() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from blasdx.emulator import collective as rt
 from blasdx.emulator import conversions, floats
-from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair, Reg, Sink
+from blasdx.emulator.ir import TYPE_BITS, Instruction, Operand, Pair, Reg, Sink, Sym
 from blasdx.emulator.translate import Emitter, Writer
 from blasdx.emulator.windows import GENERIC
 
@@ -247,8 +247,10 @@ def _nothing(w: Writer, i: Instruction) -> None:
 
 
 def _call(w: Writer, i: Instruction) -> None:
-    """What `inline` could not place."""
-    del i
+    """What `inline` could not place: the runtime's assertion, and what is not emulated."""
+    if any(isinstance(operand, Sym) and operand.name == "__assertfail" for operand in i.operands):
+        w.effect("w.trap('__assertfail: an assertion of the program does not hold')")
+        return
     raise w.refuse("only direct, non-recursive calls of functions with a body, with .param arguments, are emulated")
 
 
