@@ -47,6 +47,15 @@ def test_kernel_holds_the_planned_mmas(size, threads, arrangement, precision, ou
     assert "C75" not in kernel.log
 
 
+@pytest.mark.parametrize("options", [{}, {"fixed_blocksize": True}, {"pingpong": True}], ids=["", "fixed", "turns"])
+def test_promoted_sums_of_a_long_k_block_stay_in_flight_step_by_step(options):
+    """17 steps of four blocks of rows are a loop, with a promotion after each fourth and after the last."""
+    plan = plan_of((256, 24, 544), 128, precision=("e4m3", "e4m3", "f32"), **options)
+    assert plan.mma.unrolled < plan.mma.steps == 17
+    kernel = dx.compile(dx.render(plan))
+    assert (kernel.resources.spill_stores, kernel.complaints) == (0, ())
+
+
 def test_threads_and_buffer_are_those_of_cublasdx():
     plan = plan_of((128, 256, 64), 256, depth=4)
     assert plan.block_dim == 256 + 128

@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
         "precision": ("e4m3", "e4m3", "f32"),
         "fixed_blocksize": True,
     },
+    "promoted-in-a-loop": {"size": (256, 8, 544), "threads": 128, "element": "e4m3", "depth": 1},
     "eight-warpgroups": {"size": (256, 64, 64), "threads": 1024},
     "turns": {"size": (128, 48, 32), "threads": 128, "output": "bf16", "pingpong": True},
     "turns-promoted": {
