@@ -4,7 +4,7 @@
     compute-sanitizer --tool racecheck --report-api-errors no python tools/sanitize.py
     compute-sanitizer --tool synccheck --report-api-errors no python tools/sanitize.py
 
-All types and ways of storing, clusters, one loading warpgroup or none; ragged problems with and without beta.
+All types and ways of storing, clusters, one loading warpgroup or none, sets of warps in turns; ragged problems with and without beta.
 `--report-api-errors no`: bindings newer than the driver ask it for functions that it does not have yet, and memcheck
 would list every question as an error.
 """
@@ -33,6 +33,8 @@ KERNELS: list[tuple[tuple[int, int, int], tuple[str, str, str], tuple[str, str, 
     ((128, 128, 32), ("bf16", "bf16", "f32"), ("col", "row", "row"), 256, {"cluster": (2, 2)}),
     ((256, 64, 64), ("bf16", "bf16", "f32"), TN, 1024, {}),
     ((128, 64, 64), ("bf16", "bf16", "f32"), TN, 256, {"fixed_blocksize": True, "depth": 2}),
+    ((64, 64, 64), ("bf16", "bf16", "f32"), TN, 128, {"pingpong": True}),
+    ((64, 72, 64), ("bf16", "bf16", "f32"), ("row", "col", "col"), 128, {"pingpong": True, "output": "bf16"}),
 ]
 
 
@@ -66,7 +68,7 @@ def main() -> None:
         plan = kernel.source.plan
         types, order = plan.descriptor.precision, plan.descriptor.arrangement
         gemm = dx.Gemm(kernel, "cuda")
-        for m, n, k in ((300, 270, 200), (256, 256, 128)):
+        for m, n, k in ((300, 270, 200), (256, 256, 128), (1000, 1032, 72)):  # the last: several tiles a CTA
             a, b = draw(m, k, order.a, types.a), draw(k, n, order.b, types.b)
             gemm(a, b)
             gemm(a, b, draw(m, n, order.c, plan.output), alpha=2.0, beta=1.0)
