@@ -4,7 +4,8 @@
     compute-sanitizer --tool racecheck --report-api-errors no python tools/sanitize.py
     compute-sanitizer --tool synccheck --report-api-errors no python tools/sanitize.py
 
-All types and ways of storing, clusters, one loading warpgroup or none, sets of warps in turns; ragged problems with and without beta.
+All types and ways of storing, clusters, one loading warpgroup or none, sets of warps in turns; ragged problems with and
+without beta.
 `--report-api-errors no`: bindings newer than the driver ask it for functions that it does not have yet, and memcheck
 would list every question as an error.
 """
