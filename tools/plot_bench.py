@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="SVG, PNG or PDF")
     options = parser.parse_args()
     mpl.rcParams["svg.hashsalt"] = "blasdx"  # the same figures, the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     draw(json.loads(options.measured.read_text())).savefig(options.picture, metadata={"Date": None}, dpi=150)
 
 
