@@ -147,8 +147,9 @@ class Contracts(Findings):
     def use_map(self, agent: int, address: int, line: int) -> None:
         """A copy uses a tensor map: after a change, a thread of its CTA has to acquire it before.
 
-        A proxy fence on the way from the change to the use is enough, whichever thread of the CTA runs it (PTX ISA
-        8.9.5, proxy-preserved base causality order): compilers let one warp fence and publish that by bar.sync.
+        A proxy fence on the way from the change to the use is enough, whichever thread of the CTA runs it (PTX
+        ISA's memory consistency model, proxy-preserved base causality order): compilers let one warp fence and publish
+        that by bar.sync.
         """
         warp, changed = self._warp(agent), self._maps.get(address)
         self._map_uses.setdefault(address, {})[warp.component] = (warp.name, warp.epoch, line)
